@@ -8,7 +8,7 @@ use hoop_carrier::{
     Carrier, Local, QuicDevice, QuicLimits, QuicListener, QuicOptions, WebSocketDevice, WebSocketLimits,
     WebSocketListener, WebSocketOptions, device_tls, server_tls,
 };
-use hoop_endpoint::{Device, DeviceConfig, DeviceKey, FlowOptions, FlowStream, HostId, Server, ServerConfig};
+use hoop_endpoint::{Device, DeviceConfig, DeviceId, DeviceKey, FlowOptions, FlowStream, Server, ServerConfig};
 use hoop_lab::Lab;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
@@ -32,7 +32,7 @@ pub const PORT: u16 = 4433;
 /// Where it sends datagrams back.
 pub const ECHO_PORT: u16 = 4434;
 
-const HOST: HostId = HostId([1; 20]);
+const HOST: DeviceId = DeviceId([1; 20]);
 const KEY: DeviceKey = DeviceKey([2; 32]);
 
 /// What a source writes at once.
@@ -148,7 +148,7 @@ pub fn tls_of_server() -> rustls::ServerConfig {
 
 /// Takes carriers of both kinds and answers flows, for ever; says `ready` first. Also sends back datagrams at [`ECHO_PORT`].
 ///
-/// Services: `bulk`, octets without end; `trickle`, a thousand fifty times a second; `source:N`, so many octets; `sink`, which says how many came; `timed-sink`, which says that and the longest gap;
+/// Services: `bulk`, bytes without end; `trickle`, a thousand fifty times a second; `source:N`, so many bytes; `sink`, which says how many came; `timed-sink`, which says that and the longest gap;
 /// `echo`, which sends back what comes.
 pub async fn serve(options: FlowOptions, quic: &QuicOptions) {
     let (any, tls) = (SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)), tls_of_server());
@@ -200,7 +200,7 @@ async fn answer(mut flow: FlowStream) {
     };
 }
 
-/// Writes so many octets, and ends the stream.
+/// Writes so many bytes, and ends the stream.
 pub async fn give(flow: &mut FlowStream, mut left: usize) -> std::io::Result<()> {
     let block = Bytes::from(vec![7; BLOCK]);
     while left > 0 {
@@ -212,7 +212,7 @@ pub async fn give(flow: &mut FlowStream, mut left: usize) -> std::io::Result<()>
     flow.finished().await
 }
 
-/// Says how many octets came; if it is timed, also the longest time in which none did, in microseconds.
+/// Says how many bytes came; if it is timed, also the longest time in which none did, in microseconds.
 async fn count(flow: &mut FlowStream, timed: bool) -> std::io::Result<()> {
     let (mut count, mut gap, mut last) = (0_u64, Duration::ZERO, None);
     while let Some(chunk) = flow.read_chunk(BLOCK).await? {

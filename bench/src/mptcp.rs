@@ -48,7 +48,7 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Moves so many octets, down from the server or up to it. How long that took, and the longest time in which nothing came.
+/// Moves so many bytes, down from the server or up to it. How long that took, and the longest time in which nothing came.
 ///
 /// # Errors
 /// If the system has no such connections, or one breaks off.

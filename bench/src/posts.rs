@@ -3,7 +3,7 @@
 use crate::peers::{Peer, Running};
 use hoop_seal::{Grant, KwsId, Layout, Prelude, RECORD_SIZE, Route, ServiceKey, Suite, UploadKey};
 use hoop_spool::Offer;
-use hoop_units::{DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, UnixTime, UploadId};
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -15,20 +15,20 @@ use std::time::{Instant, SystemTime};
 /// What lies in memory of a body; longer ones are sent from it again and again.
 const BLOCK_BYTES: u64 = 64 << 20;
 
-/// What has the form of a sealed upload: a prelude with a ticket, then octets. A gateway has no key, so it could not tell
+/// What has the form of a sealed upload: a prelude with a ticket, then bytes. A gateway has no key, so it could not tell
 /// the difference.
 #[derive(Debug)]
 pub struct SealedBody {
-    /// In memory, the octets after the prelude: all, or [`BLOCK_BYTES`] of them.
+    /// In memory, the bytes after the prelude: all, or [`BLOCK_BYTES`] of them.
     file: File,
     block: u64,
     prelude: Vec<u8>,
-    /// Octets of Z.
+    /// Bytes of Z.
     pub len: u64,
 }
 
 impl SealedBody {
-    /// One with so many octets of plaintext.
+    /// One with so many bytes of plaintext.
     ///
     /// # Panics
     /// If memory has no room.
@@ -63,7 +63,7 @@ impl SealedBody {
             total: Some(self.len),
             dest: dest.to_owned(),
             expires,
-            device: DeviceId::from_ip(std::net::Ipv4Addr::LOCALHOST.into()),
+            device: AddressKey::from_ip(std::net::Ipv4Addr::LOCALHOST.into()),
             deadline: None,
         }
     }
@@ -80,7 +80,7 @@ impl SealedBody {
 /// What a run cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// From the first octet to the last answer.
+    /// From the first byte to the last answer.
     pub seconds: f64,
     /// The server's processor time.
     pub cpu_seconds: f64,
@@ -146,7 +146,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends octets `from` to the end.
+    /// Sends bytes `from` to the end.
     #[allow(unsafe_code)] // sendfile: the sender must cost as little as can be
     fn send_file(&mut self, body: &SealedBody, from: u64) -> io::Result<()> {
         let mut left = body.len - from;

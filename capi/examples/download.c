@@ -44,7 +44,7 @@ static void write_all(int fd, const char *octets, size_t len)
     }
 }
 
-/* Past the answer's head, of which `head` octets of its end have been seen. */
+/* Past the answer's head, of which `head` bytes of its end have been seen. */
 static const char *past_head(const char *at, const char *end, int *head)
 {
     static const char mark[] = "\r\n\r\n";

@@ -25,7 +25,7 @@ extern "C" {
 /* int: in so many seconds the flow should be done; then it ends with ETIMEDOUT, at the accepting end a minute later. 0: no such time. Of the
  * connecting end. */
 #define D2TP_SO_DEADLINE 0x4401
-/* uint64_t: how many octets this end will send; 0: not said. Told to the other end; nothing is decided by it yet. */
+/* uint64_t: how many bytes this end will send; 0: not said. Told to the other end; nothing is decided by it yet. */
 #define D2TP_SO_ESIZE 0x4402
 /* struct d2tp_rcvbufth; EINVAL unless low < high. */
 #define D2TP_SO_RCVBUFTH 0x4403
@@ -34,7 +34,7 @@ extern "C" {
 /* A name, as with SO_BINDTODEVICE: the interface that is used, and no other; ENODEV if there is none. Before connect. */
 #define D2TP_SO_BINDTODEVICE 0x4405
 
-/* Once `high` octets wait to be read, no more are asked for until only `low` do. The carrier stays up meanwhile, and pings
+/* Once `high` bytes wait to be read, no more are asked for until only `low` do. The carrier stays up meanwhile, and pings
  * every 20 seconds or so. */
 struct d2tp_rcvbufth {
     uint32_t high;
@@ -82,7 +82,7 @@ int d2tp_setsockopt(int fd, int level, int name, const void *value, socklen_t le
 int d2tp_getsockname(int fd, struct sockaddr *address, socklen_t *len);
 int d2tp_getpeername(int fd, struct sockaddr *address, socklen_t *len);
 
-/* The flow's name: 64 bits, unique with the host, which is 20 octets that a device drew for one server. ENOTCONN before there is a flow. */
+/* The flow's name: 64 bits, unique with the host, which is 20 bytes that a device drew for one server. ENOTCONN before there is a flow. */
 int d2tp_getflowid(int fd, uint64_t *id);
 int d2tp_gethostid(int fd, unsigned char *id);
 

@@ -2,7 +2,7 @@
 
 use crate::lock::lock;
 use hoop_carrier::Pending;
-use hoop_endpoint::{DeviceKey, DeviceKeys, FlowStream, HostId};
+use hoop_endpoint::{DeviceId, DeviceKey, DeviceKeys, FlowStream};
 use hoop_relay::{Devices, codes};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, send};
@@ -125,11 +125,11 @@ impl Ports {
 }
 
 impl DeviceKeys for Ports {
-    fn key(&self, host: HostId) -> Pending<'_, Option<DeviceKey>> {
+    fn key(&self, host: DeviceId) -> Pending<'_, Option<DeviceKey>> {
         self.devices.key(host)
     }
 
-    fn offers(&self, _: HostId, service: &str) -> bool {
+    fn offers(&self, _: DeviceId, service: &str) -> bool {
         self.listener(service).is_some_and(|listener| !listener.is_full())
     }
 }

@@ -48,6 +48,6 @@ pub fn link_number(error: &LinkError) -> Errno {
         LinkError::Tls(_) => Errno::EINVAL,
         // It was there when it was named.
         LinkError::NoInterface(_) => Errno::ENODEV,
-        LinkError::Way { .. } => Errno::ENETUNREACH,
+        LinkError::NetworkPath { .. } => Errno::ENETUNREACH,
     }
 }

@@ -7,7 +7,7 @@ use crate::lock::lock;
 use crate::socket::Socket;
 use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{Device, Server, ServerConfig, ServerLimits, Status};
-use hoop_relay::{Devices, Introduction, Link, OFFLINE_MAX, Way, diagnostics};
+use hoop_relay::{Devices, Introduction, Link, NetworkPath, OFFLINE_MAX, diagnostics};
 use nix::errno::Errno;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -213,7 +213,7 @@ impl Library {
         let device = match links.get(&interface) {
             Some(link) => link.device().clone(),
             None => {
-                let way = interface.as_deref().map_or_else(Way::any, Way::interface);
+                let way = interface.as_deref().map_or_else(NetworkPath::any, NetworkPath::interface);
                 let _within = self.runtime.enter();
                 let link = Link::start(introduction, vec![way]).map_err(|error| link_number(&error))?;
                 if is_on(LOG_VARIABLE) {

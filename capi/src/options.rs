@@ -101,7 +101,7 @@ pub enum Change {
     /// Its window.
     Window,
     /// The way it leaves by: only before it is opened.
-    Way,
+    NetworkPath,
 }
 
 fn int(octets: &[u8]) -> Result<c_int, Errno> {
@@ -152,7 +152,7 @@ impl Options {
             }
             (libc::SOL_SOCKET, number::WIFIONLY) => {
                 self.wifi_only = int(value)? != 0;
-                Ok(Change::Way)
+                Ok(Change::NetworkPath)
             }
             (libc::SOL_SOCKET, number::BINDTODEVICE | libc::SO_BINDTODEVICE) => {
                 let name = value.split(|octet| *octet == 0).next().unwrap_or_default();
@@ -161,7 +161,7 @@ impl Options {
                     return Err(Errno::EINVAL);
                 }
                 self.interface = Some(name.to_owned()).filter(|name| !name.is_empty());
-                Ok(Change::Way)
+                Ok(Change::NetworkPath)
             }
             (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
                 (self.high, self.low) = (positive(value)?.clamp(BUFFER_MIN, BUFFER_MAX), None);
@@ -256,7 +256,7 @@ mod tests {
         }
         assert_eq!(options.set(libc::SOL_SOCKET, number::RCVBUFTH, &thresholds(10, 9), NOW), Ok(Change::Window));
         assert_eq!((options.flow().window, options.flow().low), (10, Some(9)));
-        assert_eq!(options.set(libc::SOL_SOCKET, number::BINDTODEVICE, b"wlan0\0rest", NOW), Ok(Change::Way));
+        assert_eq!(options.set(libc::SOL_SOCKET, number::BINDTODEVICE, b"wlan0\0rest", NOW), Ok(Change::NetworkPath));
         assert_eq!(options.interface.as_deref(), Some("wlan0"));
         assert_eq!(options.set(libc::SOL_SOCKET, number::BINDTODEVICE, &[b'x'; 16], NOW), Err(Errno::EINVAL));
         assert_eq!(options.set(libc::IPPROTO_TCP, libc::TCP_NODELAY, &int(0), NOW), Ok(Change::Nothing));

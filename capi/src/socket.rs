@@ -240,7 +240,7 @@ impl Socket {
             return Err(Errno::ENODEV);
         }
         match &state.phase {
-            Phase::Connected(_) | Phase::Connecting if change == Change::Way => return Err(Errno::EISCONN),
+            Phase::Connected(_) | Phase::Connecting if change == Change::NetworkPath => return Err(Errno::EISCONN),
             Phase::Connected(flow) => drop(flow.with(|flow| tell(flow, &options, change))),
             _ => {}
         }
@@ -277,7 +277,7 @@ impl Socket {
 /// Tells a flow what has changed in the options.
 pub fn tell(flow: &FlowStream, options: &Options, change: Change) {
     match change {
-        Change::Nothing | Change::Way => {}
+        Change::Nothing | Change::NetworkPath => {}
         Change::Deadline => flow.set_deadline(options.deadline),
         Change::Size => flow.set_size(Some(options.size).filter(|size| *size > 0)),
         Change::Window => flow.set_window(options.high.into(), options.low.map(u64::from)),

@@ -299,7 +299,7 @@ impl Roaming {
         self.ip(&format!("route {how} {server} via {net} dev cell metric 200"));
     }
 
-    /// How many octets came over a network.
+    /// How many bytes came over a network.
     fn came_over(&self, network: &str) -> usize {
         let told = String::from_utf8(self.ip(&format!("-stats link show dev {network}"))).unwrap();
         let mut words = told.lines().skip_while(|line| !line.trim().starts_with("RX:")).skip(1);
@@ -351,7 +351,7 @@ fn a_ported_downloader_goes_on_after_an_outage_and_with_another_address() {
     let len = || fs::metadata(&into).unwrap().len();
     let end = Instant::now() + Duration::from_secs(120);
     while len() < LEN as u64 / 4 {
-        assert!(Instant::now() < end && download.try_wait().unwrap().is_none(), "{} octets came", len());
+        assert!(Instant::now() < end && download.try_wait().unwrap().is_none(), "{} bytes came", len());
         std::thread::sleep(Duration::from_millis(20));
     }
     ip("link set wifi down");

@@ -28,7 +28,7 @@ const ROUND_TRIP_MS: f64 = 20.0;
 const PROBE_EVERY: Duration = Duration::from_millis(50);
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 
-/// What a TCP upload's octets are on the line: packets of 1,500 octets carry 1,448 of them.
+/// What a TCP upload's bytes are on the line: packets of 1,500 bytes carry 1,448 of them.
 const WIRE: f64 = 1_500.0 / 1_448.0;
 
 /// The limits of the issue.
@@ -249,7 +249,7 @@ fn drain(listener: &TcpListener, arrived: &AtomicU64, over: &AtomicBool) {
 #[allow(unsafe_code)] // one call of the kernel that the standard library has not
 fn make_cubic(stream: &TcpStream) {
     let name = b"cubic";
-    // SAFETY: the descriptor is open, and the pointer is to octets of the given length.
+    // SAFETY: the descriptor is open, and the pointer is to bytes of the given length.
     let done = unsafe {
         let len = name.len() as libc::socklen_t;
         libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_ptr().cast(), len)

@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     verdict.exit()
 }
 
-/// What an interval carried, in octets.
+/// What an interval carried, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     others: u64,
@@ -106,7 +106,7 @@ fn dice(state: &mut u64) -> f64 {
     (*state >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Octets of each interval: little at night, more by day, most in the evening, more at the weekend; in one interval of a hundred
+/// Bytes of each interval: little at night, more by day, most in the evening, more at the weekend; in one interval of a hundred
 /// somebody sends a film.
 fn household(month: Month, seed: u64) -> Vec<u64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

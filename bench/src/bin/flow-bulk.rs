@@ -1,4 +1,4 @@
-//! Octets over one flow, and over one lane of its carrier, beside what carries them: QUIC beside quinn with the same settings, WebSocket beside tokio-rustls over TCP.
+//! Bytes over one flow, and over one lane of its carrier, beside what carries them: QUIC beside quinn with the same settings, WebSocket beside tokio-rustls over TCP.
 //!
 //! Two processes on loopback, one thread each, rivals in turns. A sender gives 64 KiB at a time, a lane's with a head, as flows do. `--megabytes N` goes over in each pass (default 2,000: most of a second).
 
@@ -9,7 +9,7 @@ use hoop_carrier::{
     Carrier, Lane, LaneReceiver, LaneSender, Local, MTU_MAX, QUIC_ALPN, QuicDevice, QuicLimits, QuicListener,
     QuicOptions, WebSocketDevice, WebSocketLimits, WebSocketListener, WebSocketOptions,
 };
-use hoop_endpoint::{Device, DeviceConfig, DeviceKey, FlowOptions, FlowStream, HostId, Server, ServerConfig, Use};
+use hoop_endpoint::{Device, DeviceConfig, DeviceId, DeviceKey, FlowOptions, FlowStream, Server, ServerConfig, Use};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{EndpointConfig, MtuDiscoveryConfig, TokioRuntime, TransportConfig, VarInt};
 use std::collections::HashMap;
@@ -232,7 +232,7 @@ fn pieces(head: usize) -> impl Iterator<Item = [Bytes; 2]> {
     })
 }
 
-/// Says how long it took from the first octet to the last.
+/// Says how long it took from the first byte to the last.
 struct Count {
     begin: Option<Instant>,
     came: usize,
@@ -269,7 +269,7 @@ async fn drain(receiver: &mut Box<dyn LaneReceiver>) {
     count.tell();
 }
 
-/// The octets one way; then the other end says that it has them by ending its own.
+/// The bytes one way; then the other end says that it has them by ending its own.
 async fn carry(mut lane: Lane, sends: bool) {
     if sends {
         pour(&mut lane.sender).await;
@@ -281,7 +281,7 @@ async fn carry(mut lane: Lane, sends: bool) {
 }
 
 async fn serve_lane(carrier: &dyn Carrier, sends: bool) {
-    carrier.is_known();
+    carrier.set_known();
     let mut lane = carrier.accept().await.expect("a lane");
     lane.receiver.receive(1).await.expect("it begins");
     carry(lane, sends).await;
@@ -301,7 +301,7 @@ async fn use_lane(carrier: &dyn Carrier, sends: bool) {
 
 // Flows.
 
-const HOST: HostId = HostId([1; 20]);
+const HOST: DeviceId = DeviceId([1; 20]);
 const KEY: DeviceKey = DeviceKey([2; 32]);
 
 async fn serve_flow(carrier: Arc<dyn Carrier>, sends: bool) {

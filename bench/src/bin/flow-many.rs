@@ -18,7 +18,7 @@ use hoop_carrier::{
     WebSocketListener, WebSocketOptions,
 };
 use hoop_endpoint::{
-    Device, DeviceConfig, DeviceKey, FlowOptions, FlowStream, HostId, Server, ServerConfig, ServerLimits, Use,
+    Device, DeviceConfig, DeviceId, DeviceKey, FlowOptions, FlowStream, Server, ServerConfig, ServerLimits, Use,
 };
 use hoop_lab::{Host, Lab, Link, LinkConfig, QueueLimit, Topology};
 use hoop_units::Bitrate;
@@ -206,7 +206,7 @@ fn memory(begin: &Conductor<'_>) {
     println!("{}", table.render());
 }
 
-/// What is in a process's memory, in octets.
+/// What is in a process's memory, in bytes.
 fn resident(process: u32) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a process has memory");
@@ -244,7 +244,7 @@ impl Conductor<'_> {
         let (carriers, flows) = (carriers.to_string(), flows.to_string());
         let server = self.lab.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |lab| lab.address("server").into()).to_string();
         let sockets = number("--sockets").unwrap_or(SOCKETS).to_string();
-        // In a lab a time is asked for, and elsewhere octets.
+        // In a lab a time is asked for, and elsewhere bytes.
         let (seconds, kilobytes) = match self.lab {
             Some(_) => (period(), u64::MAX),
             None => (PERIOD_MAX, number("--kilobytes").unwrap_or(KILOBYTES)),
@@ -271,10 +271,10 @@ impl Conductor<'_> {
 
 // The server.
 
-fn host(number: u32) -> HostId {
+fn host(number: u32) -> DeviceId {
     let mut host = [1; 20];
     host[..4].copy_from_slice(&number.to_be_bytes());
-    HostId(host)
+    DeviceId(host)
 }
 
 /// Ends this process once the conductor is gone, however that came about; what it says before is handed over.
@@ -292,9 +292,9 @@ fn listen_to_conductor() -> mpsc::UnboundedReceiver<String> {
 async fn serve() {
     let _conductor = listen_to_conductor();
     let (any, tls) = (SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), tls_of_server());
-    let keys: HashMap<HostId, DeviceKey> = (0..DEVICES).map(|number| (host(number), KEY)).collect();
+    let keys: HashMap<DeviceId, DeviceKey> = (0..DEVICES).map(|number| (host(number), KEY)).collect();
     // All devices have one address here, and are attached sixteen at a time.
-    let limits = ServerLimits { backlog: 16_384, carriers_of_stranger: 512, ..ServerLimits::default() };
+    let limits = ServerLimits { backlog: 16_384, unauthenticated_carriers_of_address: 512, ..ServerLimits::default() };
     let server = Server::new(ServerConfig { limits, ..ServerConfig::new(Arc::new(keys)) });
     let quic = QuicListener::bind(any, &tls, &QuicOptions::server(), QuicLimits::default()).expect("a listener");
     let limits = WebSocketLimits { handshakes_per_peer: 512, ..WebSocketLimits::default() };
@@ -326,7 +326,7 @@ async fn serve() {
     }
 }
 
-/// Says an octet, and once the device says another, octets without end.
+/// Says a byte, and once the device says another, bytes without end.
 async fn pour(mut flow: FlowStream) -> std::io::Result<()> {
     flow.write_all(b"!").await?;
     flow.read_u8().await?;

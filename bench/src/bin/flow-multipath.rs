@@ -1,7 +1,7 @@
 //! One flow over two and over four links at once, of unlike rates and delays: how much of their sum it carries.
 //!
 //! Device and server are processes in a lab, with a carrier of QUIC over each link; every link has a queue of 100 ms. Goodput is what the application gets, from the opening of the
-//! flow to its last octet, in a transfer that takes `--seconds N` (default 15) at the links' rates. Of a packet of 1,500 octets 1,428 or so are an application's (IP 20, UDP 8, QUIC and
+//! flow to its last byte, in a transfer that takes `--seconds N` (default 15) at the links' rates. Of a packet of 1,500 bytes 1,428 or so are an application's (IP 20, UDP 8, QUIC and
 //! its encryption 40, the flow's heads less than one), so 0.95 of a link's rate is the most there is, and 0.93 where 2 % of the packets are lost. Beside it in the same run:
 //! the same flow over each link alone, and, once, the kernel's MPTCP without encryption.
 //!
@@ -33,7 +33,7 @@ const LOSS: f64 = 0.02;
 /// The limits, of the sum of the links' rates: without loss, and with it.
 const SHARE_MIN: [f64; 2] = [0.9, 0.85];
 
-/// What a flow may have under way and out of order, in octets: the sum of the rates for 1.8 s, since the slowest link needs 0.7 s for a round trip with a full queue and for what waits
+/// What a flow may have under way and out of order, in bytes: the sum of the rates for 1.8 s, since the slowest link needs 0.7 s for a round trip with a full queue and for what waits
 /// before it, and again as long for what is lost there.
 const WINDOW: u64 = 8 << 20;
 

@@ -1,7 +1,7 @@
 //! How soon a flow goes on, in round trips of 50 ms: over a carrier that is there, over one that must be made, and after half a minute without a link.
 //!
 //! Device and server are processes in a lab. In the first three cases a flow downloads over one link until that carries nothing any more; counted is from when the device knows to
-//! the first octet that comes over the other link. After an outage it is counted from when the link is up again to the first octet; beside the flow, which is kept by
+//! the first byte that comes over the other link. After an outage it is counted from when the link is up again to the first byte; beside the flow, which is kept by
 //! `hoop_relay::Link` as in `hoop run`, quinn alone and plain TCP wait on the same link. Once the device's interface goes down and comes up, of which the kernel tells; once the
 //! network is dark, as a tunnel is: the interface stays up, and nothing comes through. Round trips are those of datagrams over the same link in the same run, when it is idle.
 //!
@@ -31,7 +31,7 @@ use tokio::net::{TcpListener, TcpStream};
 const ONE_WAY: Duration = Duration::from_millis(25);
 const RATE: Bitrate = Bitrate::mbps(20);
 
-/// How much has come before the link is cut, in octets.
+/// How much has come before the link is cut, in bytes.
 const ENOUGH: usize = 1_000_000;
 
 /// How long nothing came if something is said to be back.
@@ -280,7 +280,7 @@ async fn now<T>(future: impl Future<Output = T>) -> Option<T> {
 async fn device_is_out() {
     let server = address("first");
     println!("round trip {}", ping(server).await);
-    let link = hoop_relay::Link::start(&flows::introduction(server), vec![hoop_relay::Way::interface("first")]);
+    let link = hoop_relay::Link::start(&flows::introduction(server), vec![hoop_relay::NetworkPath::interface("first")]);
     let link = link.expect("a link");
     let mut flow = link.device().open("trickle", FlowOptions::default()).expect("a flow");
     let (endpoint, mut stream) = quinn_device(server).await;

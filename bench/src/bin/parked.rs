@@ -2,12 +2,12 @@
 //!
 //! Each round of each rival is a process of its own, which does all of it in a new folder: *park* (made up, and put into memory and the log), *spill* (the same less the making, synced, and out of memory), *open* (another process, until it answers),
 //! *reload* (each taken once, in the order in which they were parked; *in any order*, in another process, as devices come). Memory is `VmRSS` less what the process had before, once free pages were given back. *boxed* is a `HashMap` of boxed records; *SQLite* keeps a row for each, WAL, one transaction of all, synced; neither checks
-//! what it reads. A flow has an attachment of 80 octets; ten belong to a device, which a column of its own also shows for one to a device.
+//! what it reads. A flow has an attachment of 80 bytes; ten belong to a device, which a column of its own also shows for one to a device.
 //!
 //! `--flows N` takes another number, `--rounds N` more rounds.
 
 use hoop_bench::{Table, Verdict, median, number, rounds, spread, word};
-use hoop_flow::{FlowId, FlowKey, FlowName, HostId, Record};
+use hoop_flow::{DeviceId, FlowId, FlowKey, FlowName, Record};
 use hoop_flow_store::{FlowStore, Found, Kept, Life, Limits, Settings, Store, When};
 use hoop_units::UnixTime;
 use rusqlite::{Connection, params};
@@ -46,7 +46,7 @@ struct Round {
     reload: f64,
     /// Taken in an order of chance.
     any: f64,
-    /// Octets of memory for a flow.
+    /// Bytes of memory for a flow.
     parked: f64,
     spilled: f64,
     /// The same after a restart.
@@ -199,7 +199,7 @@ fn run_part(part: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What is in memory, in octets, once free pages are given back.
+/// What is in memory, in bytes, once free pages are given back.
 #[allow(unsafe_code)]
 fn resident() -> f64 {
     // SAFETY: it has no arguments that matter, and no other thread runs.
@@ -218,7 +218,7 @@ const fn mix(number: u64) -> u64 {
 fn name(number: u64, per_host: u64) -> FlowName {
     let mut host = [0; 20];
     host[..8].copy_from_slice(&mix(number / per_host).to_be_bytes());
-    FlowName { host: HostId(host), flow: FlowId(mix(number + (1 << 40))) }
+    FlowName { host: DeviceId(host), flow: FlowId(mix(number + (1 << 40))) }
 }
 
 fn kept(number: u64, per_host: u64) -> Kept {
@@ -326,7 +326,7 @@ fn sqlite(folder: &Path) -> Connection {
     connection
 }
 
-/// What a table of SQLite has of a flow: name, and the rest in octets.
+/// What a table of SQLite has of a flow: name, and the rest in bytes.
 fn row(number: u64, per_host: u64) -> ([u8; 28], Vec<u8>) {
     let kept = kept(number, per_host);
     let mut octets = kept.record.key.0.to_vec();

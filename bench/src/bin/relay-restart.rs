@@ -12,7 +12,7 @@ use hoop_bench::peers::free_address;
 use hoop_bench::{Table, Verdict, number, word};
 use hoop_carrier::Local;
 use hoop_endpoint::{FlowOptions, FlowStream, Use};
-use hoop_relay::{Introduction, Link, Way};
+use hoop_relay::{Introduction, Link, NetworkPath};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -284,7 +284,7 @@ fn address(number: u64) -> IpAddr {
 
 async fn device(introduction: Introduction, address: IpAddr, to: String, is_busy: bool) {
     let local = Local { address: Some(address), interface: None };
-    let way = Way { name: "any".to_owned(), local, carrier_use: Use::Normal };
+    let way = NetworkPath { name: "any".to_owned(), local, carrier_use: Use::Normal };
     let link = Link::start(&introduction, vec![way]).expect("a link");
     loop {
         let Ok(mut flow) = link.device().open(&to, FlowOptions::default()) else { return };

@@ -136,7 +136,7 @@ fn open_records(suite: Suite) -> f64 {
     })
 }
 
-/// What a pipe sees: pieces of 256 KiB pushed in, sealed octets taken out.
+/// What a pipe sees: pieces of 256 KiB pushed in, sealed bytes taken out.
 fn seal_stream(suite: Suite) -> f64 {
     let (data, mut out) = (vec![1; DATA], Vec::with_capacity(2 << 20));
     rate(|| {

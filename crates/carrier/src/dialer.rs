@@ -1,8 +1,8 @@
 //! A device's way to a server, by whichever kind of carrier gets there first: [`Dialer`].
 
-use crate::light::{Answer, Probes};
 use crate::quic::is_answer;
 use crate::race::{Attempt, Failure, Memory, Race};
+use crate::reachability::{Answer, Probes};
 use crate::{Carrier, Kind, QuicDevice, WebSocketDevice};
 use hoop_units::Timestamp;
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -53,7 +53,7 @@ enum ByQuic {
 ///
 /// # UDP that is shut in mid-transfer
 ///
-/// Whoever has octets under way awaits [`Carrier::silent`] with [`SILENCE`](crate::SILENCE) beside its lanes. Then it says [`Dialer::quic_is_silent`] and dials again: WebSocket is tried at
+/// Whoever has bytes under way awaits [`Carrier::silent`] with [`SILENCE`](crate::SILENCE) beside its lanes. Then it says [`Dialer::quic_is_silent`] and dials again: WebSocket is tried at
 /// once, and flows go on over it after two round trips and the resumption's one; altogether within three seconds on any way that is worth it. The silent carrier may be kept,
 /// and is closed once flows have moved.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl Dialer {
     ///
     /// It asks for a TCP connection to the server's port of WebSocket, or to the proxy, and says nothing on it: by each family of addresses, some five times a second for ten minutes, and
     /// then every six seconds. Without WebSocket there is nothing to ask, and it never returns.
-    pub async fn light(&self, server: &Server, mut roll: impl FnMut() -> u32) {
+    pub async fn until_reachable(&self, server: &Server, mut roll: impl FnMut() -> u32) {
         let Some(websocket) = &self.websocket else { return std::future::pending().await };
         let mut probes = Probes::new(self.now());
         let mut sent = JoinSet::new();
@@ -155,7 +155,7 @@ impl Dialer {
             let due = self.origin + probes.due().since(Timestamp::ZERO);
             tokio::select! {
                 Some(Ok(Some(number))) = sent.join_next() => match probes.answered(number) {
-                    Answer::Light => return,
+                    Answer::Reachable => return,
                     Answer::NotDark => return std::future::pending().await,
                 },
                 () = sleep_until(due.into()) => {}

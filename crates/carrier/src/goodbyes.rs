@@ -1,6 +1,6 @@
 //! Connections that are over and whose other end is given time to close: [`Goodbyes`].
 
-use hoop_units::DeviceId;
+use hoop_units::AddressKey;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
@@ -17,13 +17,13 @@ pub(crate) struct Goodbyes {
 #[derive(Default, Debug)]
 struct Awaited {
     all: usize,
-    peers: HashMap<DeviceId, usize>,
+    peers: HashMap<AddressKey, usize>,
 }
 
 /// One whose end is awaited, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Goodbye {
-    peer: DeviceId,
+    peer: AddressKey,
     awaited: Arc<Mutex<Awaited>>,
 }
 
@@ -38,7 +38,7 @@ impl Goodbyes {
 
     /// One more, if there is room for it.
     pub(crate) fn begin(&self, peer: IpAddr) -> Option<Goodbye> {
-        let (peer, awaited) = (DeviceId::from_ip(peer), &mut *lock(&self.awaited));
+        let (peer, awaited) = (AddressKey::from_ip(peer), &mut *lock(&self.awaited));
         let own = awaited.peers.get(&peer).copied().unwrap_or_default();
         if awaited.all >= self.all || own >= self.of_peer {
             return None;

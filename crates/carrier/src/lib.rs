@@ -1,15 +1,15 @@
-//! Carriers: connections that flows are attached to (`docs/flow.md` §1). A carrier is disposable, and knows nothing of flows: it is bound to its TLS by 32 octets
-//! ([`Carrier::binding`]), and gives [`Lane`]s, which are streams of octets in both directions.
+//! Carriers: connections that flows are attached to (`docs/flow.md` §1). A carrier is disposable, and knows nothing of flows: it is bound to its TLS by 32 bytes
+//! ([`Carrier::binding`]), and gives [`Lane`]s, which are streams of bytes in both directions.
 
 mod dialer;
 mod goodbyes;
-mod light;
 mod lingering;
 mod listener;
 mod memory;
 mod peers;
 mod quic;
 mod race;
+mod reachability;
 mod resets;
 mod silence;
 mod socket;
@@ -58,7 +58,7 @@ pub const SILENCE: Duration = Duration::from_millis(1_500);
 /// that the server is full (`docs/flow.md` §6); quinn gives back lanes that are free in eighths.
 pub const LANES_MAX: u32 = 1_200;
 
-/// What a server takes of a carrier, of either kind, before anybody has shown whose it is, in octets: octets that come before their turn, or that nobody has read, wait in memory.
+/// What a server takes of a carrier, of either kind, before anybody has shown whose it is, in bytes: bytes that come before their turn, or that nobody has read, wait in memory.
 const STRANGER_WINDOW: u32 = 128 * 1024;
 
 /// What carries.
@@ -105,7 +105,7 @@ pub trait Carrier: Send + Sync + Debug {
     /// An idle carrier is not silent. A carrier of which nothing of the kind is known is never silent.
     ///
     /// This is how a way that is shut in mid-transfer is noticed long before the carrier is [gone](Self::closed) (UDP that is blocked from now on: QUIC's idle time is 25 s):
-    /// whoever has octets under way awaits it with [`SILENCE`] beside its lanes, and then attaches its flows to a carrier of the other kind as well; should this one speak
+    /// whoever has bytes under way awaits it with [`SILENCE`] beside its lanes, and then attaches its flows to a carrier of the other kind as well; should this one speak
     /// again, nothing is lost. Whoever only receives owes nothing and is owed nothing: it says its last ACK again when nothing has come for half a second, so that there is something to answer.
     fn silent(&self, limit: Duration) -> Pending<'_, ()> {
         let _ = limit;
@@ -117,7 +117,7 @@ pub trait Carrier: Send + Sync + Debug {
     fn probe(&self) {}
 
     /// At a server: whose it is has been shown, and the other end may send more than a stranger.
-    fn is_known(&self) {}
+    fn set_known(&self) {}
 
     /// Waits until the carrier is gone, and says why.
     fn closed(&self) -> Pending<'_, io::Error>;
@@ -126,7 +126,7 @@ pub trait Carrier: Send + Sync + Debug {
     fn close(&self);
 }
 
-/// A stream of octets in each direction, for one attachment of one flow.
+/// A stream of bytes in each direction, for one attachment of one flow.
 #[derive(Debug)]
 pub struct Lane {
     /// To the other end.
@@ -152,13 +152,13 @@ pub trait LaneSender: Send + Debug {
 
 /// The other direction; dropping it tells the sender that nobody reads.
 pub trait LaneReceiver: Send + Debug {
-    /// The next octets, at most `most`; `None` once the sender has finished. Dropping it while it waits loses nothing.
+    /// The next bytes, at most `most`; `None` once the sender has finished. Dropping it while it waits loses nothing.
     ///
     /// # Errors
     /// If the lane was broken off, or its carrier is gone.
     fn receive(&mut self, most: usize) -> Pending<'_, io::Result<Option<Bytes>>>;
 
-    /// The next octets, and what else of them is there already, as they lie: says how many of `chunks` it has filled, the first and those behind it, at least one; `None` once the
+    /// The next bytes, and what else of them is there already, as they lie: says how many of `chunks` it has filled, the first and those behind it, at least one; `None` once the
     /// sender has finished. Dropping it while it waits loses nothing.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! each. A client that acknowledges late makes these timeouts as long as it likes; so a server ends such a connection after [`LINGER_MAX`]. A late packet is answered by a stateless
 //! reset then. Whoever begins handshakes and leaves them, or has them make way, pays nothing for what lingers; so it is counted against his address.
 
-use hoop_units::DeviceId;
+use hoop_units::AddressKey;
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -30,7 +30,7 @@ pub(crate) struct Lingering {
 #[derive(Default, Debug)]
 struct Counted {
     all: Count,
-    peers: HashMap<DeviceId, Count>,
+    peers: HashMap<AddressKey, Count>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -48,14 +48,14 @@ impl Count {
 /// A connection takes memory, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct There {
-    peer: DeviceId,
+    peer: AddressKey,
     counted: Arc<Mutex<Counted>>,
 }
 
 /// A connection is of use, until this is dropped. It is forgotten [`LINGER_MAX`] later.
 #[derive(Debug)]
 pub(crate) struct OfUse {
-    peer: DeviceId,
+    peer: AddressKey,
     counted: Arc<Mutex<Counted>>,
     driver: Option<AbortHandle>,
 }
@@ -98,7 +98,7 @@ fn lock(counted: &Mutex<Counted>) -> MutexGuard<'_, Counted> {
 }
 
 impl Counted {
-    fn change(&mut self, peer: DeviceId, change: impl Fn(&mut Count)) {
+    fn change(&mut self, peer: AddressKey, change: impl Fn(&mut Count)) {
         change(&mut self.all);
         let mut entry = match self.peers.entry(peer) {
             Entry::Occupied(entry) => entry,
@@ -125,13 +125,13 @@ impl Lingering {
     /// Whether an address may begin another connection.
     pub(crate) fn admits(&self, peer: IpAddr) -> bool {
         let counted = lock(&self.counted);
-        let own = counted.peers.get(&DeviceId::from_ip(peer)).copied().unwrap_or_default().lingering();
+        let own = counted.peers.get(&AddressKey::from_ip(peer)).copied().unwrap_or_default().lingering();
         own == 0 || (own < self.of_peer && counted.all.lingering() < self.all)
     }
 
     /// A connection begins.
     pub(crate) fn begin(&self, peer: IpAddr) -> (There, OfUse) {
-        let (peer, counted) = (DeviceId::from_ip(peer), || self.counted.clone());
+        let (peer, counted) = (AddressKey::from_ip(peer), || self.counted.clone());
         lock(&self.counted).change(peer, |count| {
             count.there += 1;
             count.of_use += 1;

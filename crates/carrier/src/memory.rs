@@ -23,7 +23,7 @@ pub struct MemoryCarrier {
     gone: Arc<watch::Sender<bool>>,
 }
 
-/// The device's end and the server's end of a carrier that is bound to these octets.
+/// The device's end and the server's end of a carrier that is bound to these bytes.
 pub fn memory_pair(binding: Binding) -> (MemoryCarrier, MemoryCarrier) {
     let (gone, _) = watch::channel(false);
     let gone = Arc::new(gone);
@@ -103,7 +103,7 @@ async fn unless_gone<T>(gone: &mut watch::Receiver<bool>, work: impl Future<Outp
     }
 }
 
-/// Octets, or, without any, the end.
+/// Bytes, or, without any, the end.
 type Piece = Option<Bytes>;
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use crate::lingering::OfUse;
 use crate::tcp::Watch;
-use hoop_units::DeviceId;
+use hoop_units::AddressKey;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ struct Held {
     next: u64,
     count: usize,
     /// In the order in which they were taken.
-    peers: BTreeMap<DeviceId, BTreeMap<u64, Taken>>,
+    peers: BTreeMap<AddressKey, BTreeMap<u64, Taken>>,
 }
 
 #[derive(Debug)]
@@ -88,13 +88,13 @@ struct Patience {
 
 /// Which place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Key(DeviceId, u64);
+pub(crate) struct Key(AddressKey, u64);
 
 /// A network of IPv6: what one sender is given, a house or a server (RFC 6177), may be a /48.
 type Network = [u8; 6];
 
 /// The network of an address; none of IPv4, where each address is one.
-fn network(peer: DeviceId) -> Option<Network> {
+fn network(peer: AddressKey) -> Option<Network> {
     let network = std::array::from_fn(|at| peer.as_bytes()[at]);
     (network != Network::default()).then_some(network)
 }
@@ -126,7 +126,7 @@ impl Peers {
     }
 
     fn take_of(&self, peer: IpAddr, is_its_own: bool, patience: Patience, roll: Option<u64>) -> Result<Place, Full> {
-        let peer = DeviceId::from_ip(peer);
+        let peer = AddressKey::from_ip(peer);
         let held = &mut *lock(&self.held);
         let has = held.peers.get(&peer).map_or(0, BTreeMap::len);
         let now = Instant::now();
@@ -175,13 +175,13 @@ impl Held {
     }
 
     /// How many a peer has taken that had shown its address.
-    fn own(&self, peer: DeviceId) -> usize {
+    fn own(&self, peer: AddressKey) -> usize {
         self.peers.get(&peer).map_or(0, |places| places.values().filter(|taken| taken.is_its_own).count())
     }
 
     /// The oldest of a peer's own that says nothing makes way for its next, or else the oldest of those that have begun long ago: who shares the address with it need not wait for it to fail. At
     /// once: whoever accepts does not wait for one address.
-    fn make_own_way(&mut self, peer: DeviceId, now: Instant) -> Result<(), Full> {
+    fn make_own_way(&mut self, peer: AddressKey, now: Instant) -> Result<(), Full> {
         let own = self.peers.get(&peer).into_iter().flatten().filter(|(_, taken)| taken.is_its_own);
         let is_old = |taken: &Taken| !taken.has_spoken || now.saturating_duration_since(taken.since) >= LONG;
         let oldest = own.filter(|(_, taken)| is_old(taken)).min_by_key(|(at, taken)| (taken.has_spoken, **at));
@@ -228,7 +228,7 @@ impl Held {
         // Nobody is older than who says nothing and was there first; who came just now may yet speak. Of an address that has several one makes way that has begun, rather than that all wait:
         // else whoever begins many from a few addresses sets the pace for everybody.
         let first =
-            |(len, silent, at, ..): &(usize, bool, std::cmp::Reverse<u64>, DeviceId, Instant)| (*len, *silent, *at);
+            |(len, silent, at, ..): &(usize, bool, std::cmp::Reverse<u64>, AddressKey, Instant)| (*len, *silent, *at);
         let is_old = |since: Instant| now.saturating_duration_since(since) >= patience.several;
         let chosen = all.clone().max_by_key(first).ok_or(Full::OfPeer)?;
         let of_several = || all.filter(|(len, .., since)| *len > 1 && is_old(*since)).max_by_key(first);

@@ -3,8 +3,8 @@
 //! A lane is a bidirectional stream that the device opens. There are no unidirectional streams, no datagrams, and no 0-RTT: the binding is exported from the
 //! complete handshake. A lane that is broken off is reset (RFC 9000 §3.2), one that nobody reads is stopped (§3.5).
 //!
-//! **MTU.** Up to ten packets go to the system in one call (segmentation offload), and a call takes at most 65,507 octets; what is larger is lost without an error. So
-//! packets have at most [`MTU_MAX`] octets, however large the path's are; discovery (RFC 8899) finds what the path takes, from 1,200 up.
+//! **MTU.** Up to ten packets go to the system in one call (segmentation offload), and a call takes at most 65,507 bytes; what is larger is lost without an error. So
+//! packets have at most [`MTU_MAX`] bytes, however large the path's are; discovery (RFC 8899) finds what the path takes, from 1,200 up.
 //!
 //! **Floods.** A first packet costs its sender nothing. Once [`QuicLimits::retry_from`] handshakes are under way, a device must show by a Retry (RFC 9000 §8.1.2)
 //! that it receives what is sent to its address; that costs the server one packet and no memory. What is kept is bounded by [`QuicLimits`],
@@ -37,7 +37,7 @@ use tokio::task::JoinHandle;
 /// The protocol that both ends name in TLS (ALPN).
 pub const QUIC_ALPN: &[u8] = b"hoop-flow/1";
 
-/// The largest packet, in octets of UDP payload: ten of them fit into one call of the system.
+/// The largest packet, in bytes of UDP payload: ten of them fit into one call of the system.
 pub const MTU_MAX: u16 = 6_500;
 
 /// The code that a lane is reset or stopped with, and a connection closed with: whoever needs a reason has had it in a frame.
@@ -46,16 +46,16 @@ const CODE: VarInt = VarInt::from_u32(0);
 /// First packets that wait for [`QuicListener`] to look at them, a few kilobytes each; it does so at once.
 const INCOMING_MAX: usize = 1_024;
 
-/// What is kept of a device's packets between its first one and the look at it, in octets: a ClientHello of two or three packets.
+/// What is kept of a device's packets between its first one and the look at it, in bytes: a ClientHello of two or three packets.
 const INCOMING_BYTES: u64 = 8 * 1024;
 
-/// A server's buffer for handshake messages that come in pieces, in octets: those of a device are small, even with a certificate.
+/// A server's buffer for handshake messages that come in pieces, in bytes: those of a device are small, even with a certificate.
 const SERVER_CRYPTO_BYTES: usize = 8 * 1024;
 
 /// Lanes that a device is allowed at once before it has opened any: more than most ever have. A carrier without lanes holds 4 KB for them.
 const LANES_FIRST: u32 = 64;
 
-/// How much a lane gives to QUIC before others have their turn, in octets, and a chunk more.
+/// How much a lane gives to QUIC before others have their turn, in bytes, and a chunk more.
 const TURN: usize = 64 * 1024;
 
 /// How long others wait for a lane's turn: one whose other end takes nothing must not hold them up.
@@ -64,8 +64,8 @@ const TURN_TIME: Duration = Duration::from_secs(1);
 /// How long a server keeps what a lane that has ended has sent and nobody acknowledged: several round trips of the worst network. Its flow no longer answers for that memory.
 const FINISH_MAX: Duration = Duration::from_secs(5);
 
-/// Of its lanes' octets a connection takes over as many as its congestion window has, a quarter more, and these, up to [`QuicOptions::send_window`]: what is under way, and what is
-/// ready for when some of it is acknowledged. More would wait there for no use, where neither another lane's octets can pass them nor another carrier take them.
+/// Of its lanes' bytes a connection takes over as many as its congestion window has, a quarter more, and these, up to [`QuicOptions::send_window`]: what is under way, and what is
+/// ready for when some of it is acknowledged. More would wait there for no use, where neither another lane's bytes can pass them nor another carrier take them.
 const AHEAD: u64 = 64 * 1024;
 
 /// How fast to send.
@@ -83,16 +83,16 @@ pub enum Congestion {
 pub struct QuicOptions {
     /// Default: Cubic.
     pub congestion: Congestion,
-    /// The largest packet that is tried, in octets of UDP payload, 1,200 to [`MTU_MAX`]; default: [`MTU_MAX`]. What is too large for the path costs
+    /// The largest packet that is tried, in bytes of UDP payload, 1,200 to [`MTU_MAX`]; default: [`MTU_MAX`]. What is too large for the path costs
     /// a few probes.
     pub mtu: u16,
     /// Lanes that a device may have open at once on one carrier; default: [`LANES_MAX`]. It is allowed 64 at first, and twice as many whenever it has half of them: quinn has some
-    /// 70 octets ready for each that is allowed.
+    /// 70 bytes ready for each that is allowed.
     pub lanes: u32,
-    /// What may be sent and not acknowledged by QUIC, in octets, at most; less while its congestion window is small. Default: a device's 8 MiB (640 Mbit/s at 100 ms), a server's
+    /// What may be sent and not acknowledged by QUIC, in bytes, at most; less while its congestion window is small. Default: a device's 8 MiB (640 Mbit/s at 100 ms), a server's
     /// 1 MiB, so that a thousand devices that read nothing hold 1 GiB. A server sends a stranger, and a device's carriers after its first 32, at most 128 KiB ahead.
     pub send_window: u64,
-    /// What the other end may send of one lane before it is read, in octets; default: 1.25 MiB (100 Mbit/s at 100 ms).
+    /// What the other end may send of one lane before it is read, in bytes; default: 1.25 MiB (100 Mbit/s at 100 ms).
     pub lane_window: u32,
     /// The same for a carrier's lanes together; default: twice that.
     pub receive_window: u32,
@@ -575,7 +575,7 @@ impl Carrier for QuicCarrier {
         Box::pin(until_silent(limit, || self.rtt(), move || counted.sample(&self.connection.stats())))
     }
 
-    fn is_known(&self) {
+    fn set_known(&self) {
         if let Some(windows) = self.windows {
             self.connection.set_receive_window(windows.receive);
             self.sending.window.store(windows.send, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// What a UDP socket buffers each way, in octets: some 60 ms at 300 Mbit/s. It is asked for; the system may grant less, and takes memory only for what waits.
+/// What a UDP socket buffers each way, in bytes: some 60 ms at 300 Mbit/s. It is asked for; the system may grant less, and takes memory only for what waits.
 const UDP_BUFFER: usize = 2 << 20;
 
 /// The way out of this machine that carriers take; by default the one that the system finds.

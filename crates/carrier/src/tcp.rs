@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// So much is read from the system at once, in octets: TLS asks for a quarter of a record at a time.
+/// So much is read from the system at once, in bytes: TLS asks for a quarter of a record at a time.
 const AHEAD: usize = 64 * 1024;
 
 /// What one task reads and writes, and [`Watch`]es ask about.
@@ -167,7 +167,7 @@ mod system {
 
     fn info(socket: &impl AsRawFd) -> Option<libc::tcp_info> {
         let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-        // SAFETY: all zero is a valid value of that struct of integers; the kernel writes at most `len` octets into it.
+        // SAFETY: all zero is a valid value of that struct of integers; the kernel writes at most `len` bytes into it.
         unsafe {
             let mut info: libc::tcp_info = zeroed();
             let at = (&raw mut info).cast();

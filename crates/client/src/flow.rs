@@ -5,10 +5,10 @@
 //!
 //! ```no_run
 //! # async fn device() -> Result<(), Box<dyn std::error::Error>> {
-//! use hoop_client::flow::{FlowEvent, FlowOptions, Introduction, Link, Networks, Way};
+//! use hoop_client::flow::{FlowEvent, FlowOptions, Introduction, Link, Networks, NetworkPath};
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //!
-//! let link = Link::start(&Introduction::read("laptop.toml".as_ref())?, vec![Way::interface("wlan0"), Way::interface("wwan0")])?;
+//! let link = Link::start(&Introduction::read("laptop.toml".as_ref())?, vec![NetworkPath::interface("wlan0"), NetworkPath::interface("wwan0")])?;
 //! let options = FlowOptions { networks: Networks::Prefer("wlan0".into()), ..FlowOptions::default() };
 //! let mut flow = link.device().open("films", options)?;
 //! let mut events = flow.events();
@@ -61,4 +61,4 @@
 
 pub use hoop_carrier::{Listener, Local, device_tls, server_tls};
 pub use hoop_endpoint::*;
-pub use hoop_relay::{Devices, Introduction, IntroductionError, Link, LinkError, Way, introduce};
+pub use hoop_relay::{Devices, Introduction, IntroductionError, Link, LinkError, NetworkPath, introduce};

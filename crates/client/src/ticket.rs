@@ -232,7 +232,7 @@ impl TicketsDocument {
         let post = Url::parse(&self.post).map_err(|error| format!("`post` is no URL: {error}"))?;
         Origin::of(&post).map_err(|error: OriginError| format!("`post`: {error}"))?;
         if post.as_str().len() > URL_MAX {
-            return Err(format!("`post` is longer than {URL_MAX} octets"));
+            return Err(format!("`post` is longer than {URL_MAX} bytes"));
         }
         if self.tickets.is_empty() {
             return Err("there is none".to_owned());
@@ -278,7 +278,7 @@ impl TicketDocument {
         }
         decode("token", &self.token)?;
         self.permit.as_ref().map(|permit| decode("permit", permit)).transpose()?;
-        let key = decode("key", &self.key)?.try_into().map_err(|_| "`key` has not 32 octets".to_owned())?;
+        let key = decode("key", &self.key)?.try_into().map_err(|_| "`key` has not 32 bytes".to_owned())?;
         let suite = Suite::by_name(&self.suite).ok_or_else(|| format!("`suite` `{}` is not known", self.suite))?;
         Ok(IssuedTicket {
             id,

@@ -39,7 +39,7 @@ const PATHS_MAX: usize = 32;
 /// A delay says how full the queue is for so long; at the floor a packet comes every 0.75 s.
 const FRESH: Duration = Duration::from_millis(1_000);
 
-/// Delivered octets are counted over so long.
+/// Delivered bytes are counted over so long.
 const DELIVERY_WINDOW: Duration = Duration::from_millis(500);
 
 /// The line's own rate is the most that was delivered within one window of the last minutes.
@@ -78,7 +78,7 @@ const HALVING: Duration = Duration::from_millis(100);
 const SLOW_EVERY: Duration = Duration::from_secs(30);
 const SLOW_FOR: Duration = Duration::from_millis(400);
 
-/// The rate to send at, from round-trip times and delivered octets. No clock, no socket: call [`Background::handle_rtt`] and
+/// The rate to send at, from round-trip times and delivered bytes. No clock, no socket: call [`Background::handle_rtt`] and
 /// [`Background::handle_delivered`] with what was measured, then [`Background::handle_timeout`] some 20 times a second.
 #[derive(Clone, Debug)]
 pub struct Background {
@@ -97,7 +97,7 @@ pub struct Background {
     last: Option<Timestamp>,
     slow_until: Option<Timestamp>,
     slow_next: Option<Timestamp>,
-    /// Delivered octets count since then: not those of a time in which we kept back.
+    /// Delivered bytes count since then: not those of a time in which we kept back.
     counted_from: Option<Timestamp>,
 }
 
@@ -174,7 +174,7 @@ impl Background {
         path.at = now;
     }
 
-    /// So many octets were acknowledged since the last call, on all paths together.
+    /// So many bytes were acknowledged since the last call, on all paths together.
     pub fn handle_delivered(&mut self, octets: u64, now: Timestamp) {
         self.delivered.push_back((now, octets));
         while self.delivered.front().is_some_and(|(at, _)| now.since(*at) > DELIVERY_WINDOW) {
@@ -182,7 +182,7 @@ impl Background {
         }
     }
 
-    /// Time has passed. Returns the rate from now on, of octets as the line carries them.
+    /// Time has passed. Returns the rate from now on, of bytes as the line carries them.
     pub fn handle_timeout(&mut self, now: Timestamp) -> Bitrate {
         let passed = self.last.map_or(Duration::ZERO, |last| now.since(last)).min(DELIVERY_WINDOW);
         self.last = Some(now);

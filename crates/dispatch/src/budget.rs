@@ -1,6 +1,6 @@
 //! Lines that are billed by their 95th percentile: [`Budget`].
 //!
-//! The carrier counts octets in intervals of 5 minutes. At the end of the month the highest 5 % of the intervals are left out, and the
+//! The carrier counts bytes in intervals of 5 minutes. At the end of the month the highest 5 % of the intervals are left out, and the
 //! highest of the rest is the bill ("burstable billing"). So an interval may be filled up to what the bill is anyway, and
 //! some 36 hours of a month may be filled beyond it for nothing: those that the household itself fills, and a share for us.
 
@@ -95,9 +95,9 @@ const fn civil(days: u32) -> (u32, u32, u32) {
 pub struct Interval {
     /// How far it has run.
     pub elapsed: Duration,
-    /// Octets that others sent in it.
+    /// Bytes that others sent in it.
     pub others: u64,
-    /// Octets that we sent in it.
+    /// Bytes that we sent in it.
     pub own: u64,
     /// Whether anything waits to be sent.
     pub has_queue: bool,
@@ -108,18 +108,18 @@ pub struct Interval {
 /// What may be sent in the rest of an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allowance {
-    /// So many octets: they do not raise the bill.
+    /// So many bytes: they do not raise the bill.
     Within(u64),
     /// Anything: it is one of the free ones.
     Free,
-    /// So many octets, which may raise the bill: a deadline wants them.
+    /// So many bytes, which may raise the bill: a deadline wants them.
     Forced(u64),
 }
 
 /// The month so far, in as much as the bill depends on it: the highest 5 % of its intervals and their number. Some 4 KiB.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// The bill that is paid anyway, in octets an interval.
+    /// The bill that is paid anyway, in bytes an interval.
     committed: u64,
     month: Month,
     /// The highest samples, highest first: one more than are free.
@@ -157,12 +157,12 @@ impl Budget {
         self.month
     }
 
-    /// The bill as it would be if nothing more were sent, in octets an interval; without what is paid anyway.
+    /// The bill as it would be if nothing more were sent, in bytes an interval; without what is paid anyway.
     pub fn bill(&self) -> u64 {
         self.top.get(self.month.free() as usize).copied().unwrap_or_default()
     }
 
-    /// What an interval may carry without raising the bill, in octets.
+    /// What an interval may carry without raising the bill, in bytes.
     pub fn threshold(&self) -> u64 {
         self.committed.max(self.bill())
     }
@@ -184,7 +184,7 @@ impl Budget {
         if wanted > room { Allowance::Forced(wanted) } else { Allowance::Within(room) }
     }
 
-    /// The running interval is over, with these octets of others and of ours.
+    /// The running interval is over, with these bytes of others and of ours.
     pub fn handle_end(&mut self, others: u64, own: u64) {
         let threshold = self.threshold();
         self.seen = (self.seen + 1).min(self.month.intervals);
@@ -277,13 +277,13 @@ pub struct Snapshot {
     pub others_over: u32,
     /// Those that we did.
     pub own_over: u32,
-    /// What others sent in the last, in octets.
+    /// What others sent in the last, in bytes.
     pub others_last: u64,
-    /// The highest samples, in octets.
+    /// The highest samples, in bytes.
     pub top: Vec<u64>,
 }
 
-/// The least rate, in octets a second, that meets every deadline: (when, octets left) in any order. Those that are missed already
+/// The least rate, in bytes a second, that meets every deadline: (when, bytes left) in any order. Those that are missed already
 /// do not count.
 pub fn least_rate(deadlines: impl Iterator<Item = (UnixTime, u64)>, now: UnixTime) -> u64 {
     let mut deadlines: Vec<_> = deadlines.filter(|(at, _)| *at > now).collect();

@@ -8,7 +8,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
-use hoop_units::{Bitrate, DeviceId, Timestamp, UnixTime, UploadId};
+use hoop_units::{AddressKey, Bitrate, Timestamp, UnixTime, UploadId};
 
 /// How many uploads are sent at once. Four: one that crawls (a far or busy service) does not hold the others up, and
 /// four TCP connections already fill any home uplink; more only take each other's share and the household's.
@@ -74,7 +74,7 @@ pub enum Output<P> {
         /// Of which list.
         list: List,
         /// None: from the first.
-        after: Option<DeviceId>,
+        after: Option<AddressKey>,
     },
     /// Say what this device has due, in the order of their places, after this one, and answer with
     /// [`Dispatcher::handle_entries`].
@@ -82,7 +82,7 @@ pub enum Output<P> {
         /// Of which list.
         list: List,
         /// Whose.
-        device: DeviceId,
+        device: AddressKey,
         /// None: from the first.
         after: Option<P>,
     },
@@ -137,7 +137,7 @@ impl Gate {
 /// The contract: after every call that changes something, drain [`Dispatcher::poll_output`]; call it again at
 /// [`Dispatcher::poll_timeout`], and when [`Dispatcher::handle_more`] was called because something new is due.
 ///
-/// - **Fair between devices**, in octets: the device goes next that has had the least of the uplink lately. Within a device, the
+/// - **Fair between devices**, in bytes: the device goes next that has had the least of the uplink lately. Within a device, the
 ///   earliest deadline goes first, then the oldest. An upload that is being sent makes way between two messages, once
 ///   its device is a turn ([`TURN_BYTES`]) ahead of one that waits, or another of its own device has an earlier deadline.
 /// - At most [`TRANSFERS`] are sent at once. One of these slots is kept for uploads below [`SMALL_BYTES`], so that a photo does not
@@ -184,7 +184,7 @@ enum Told {
 
 #[derive(Clone, Debug)]
 struct Running {
-    device: DeviceId,
+    device: AddressKey,
     origin: String,
     list: List,
     total: u64,
@@ -230,12 +230,19 @@ impl<P: Copy + Ord> Dispatcher<P> {
     }
 
     /// Devices that have something due; see [`Output::Devices`]. `last`: there are no more after these.
-    pub fn handle_devices(&mut self, list: List, devices: &[DeviceId], last: bool) {
+    pub fn handle_devices(&mut self, list: List, devices: &[AddressKey], last: bool) {
         self.windows[list.index()].take_devices(devices, last || devices.is_empty());
     }
 
     /// What a device has due; see [`Output::Load`]. `last`: it has no more after these.
-    pub fn handle_entries(&mut self, list: List, device: DeviceId, entries: Vec<Entry<P>>, last: bool, now: Timestamp) {
+    pub fn handle_entries(
+        &mut self,
+        list: List,
+        device: AddressKey,
+        entries: Vec<Entry<P>>,
+        last: bool,
+        now: Timestamp,
+    ) {
         let (running, destinations) = (&self.running, &self.destinations);
         let may_wait = |entry: &Entry<P>| !running.contains_key(&entry.id) && !destinations.waits(&entry.origin, now);
         self.windows[list.index()].take(device, entries, last, may_wait);
@@ -267,7 +274,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
         self.windows.iter_mut().for_each(|window| window.retain(|entry| entry.id != id));
     }
 
-    /// So many octets more of an upload were sent: its device's share.
+    /// So many bytes more of an upload were sent: its device's share.
     pub fn handle_sent(&mut self, id: UploadId, octets: u64) {
         let Some(running) = self.running.get_mut(&id) else { return };
         running.sent = running.sent.saturating_add(octets);
@@ -349,7 +356,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
         self.windows.iter().map(Window::len).sum()
     }
 
-    /// The deadlines of what is sent now or held in memory to be sent, with the octets left of each; in no order. Some stand twice
+    /// The deadlines of what is sent now or held in memory to be sent, with the bytes left of each; in no order. Some stand twice
     /// in memory, and once here.
     pub fn deadlines(&self) -> impl Iterator<Item = (UnixTime, u64)> {
         let running = self.running.values().filter(|running| running.is_sent());
@@ -409,7 +416,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
     }
 
     /// The question that each device would ask next, with how many of its own are under way.
-    fn next_questions(&self, now: Timestamp) -> impl Iterator<Item = (usize, DeviceId, &Entry<P>)> {
+    fn next_questions(&self, now: Timestamp) -> impl Iterator<Item = (usize, AddressKey, &Entry<P>)> {
         self.windows[List::Ask.index()].iter().filter_map(move |(device, mut entries)| {
             let own = self.asks().filter(|(_, running)| running.device == device).count();
             let to = |entry: &Entry<P>| {
@@ -424,7 +431,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
         if self.asks().count() >= ASKS {
             return None;
         }
-        let order = |(own, device, entry): (usize, DeviceId, &Entry<P>)| {
+        let order = |(own, device, entry): (usize, AddressKey, &Entry<P>)| {
             (own, self.questions.tag(device), entry.place, device, entry.id)
         };
         let (.., device, id) = self.next_questions(now).map(order).min()?;
@@ -507,7 +514,11 @@ impl<P: Copy + Ord> Dispatcher<P> {
     }
 
     /// The first in order of what could be sent and is `fit`.
-    fn next(&self, now: Timestamp, fit: impl Fn(DeviceId, &Entry<P>) -> bool) -> Option<(DeviceId, &Entry<P>, List)> {
+    fn next(
+        &self,
+        now: Timestamp,
+        fit: impl Fn(AddressKey, &Entry<P>) -> bool,
+    ) -> Option<(AddressKey, &Entry<P>, List)> {
         let heads = [List::Send, List::Small].into_iter().flat_map(|list| {
             let fit = &fit;
             self.windows[list.index()].iter().filter_map(move |(device, mut entries)| {
@@ -519,7 +530,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
         heads.min_by_key(|(device, entry, list)| (self.fair.tag(*device), entry.place, *device, *list))
     }
 
-    fn start(&mut self, device: DeviceId, id: UploadId, list: List, now: Timestamp) -> Option<Output<P>> {
+    fn start(&mut self, device: AddressKey, id: UploadId, list: List, now: Timestamp) -> Option<Output<P>> {
         let entries = self.windows[list.index()].iter().flat_map(|(_, entries)| entries);
         let entry = entries.into_iter().find(|entry| entry.id == id)?.clone();
         let prepaid = if list == List::Ask { 0 } else { entry.total.min(TURN_BYTES) };
@@ -550,7 +561,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
     }
 
     /// How many uploads of a device are being sent.
-    fn slots(&self, device: DeviceId) -> usize {
+    fn slots(&self, device: AddressKey) -> usize {
         self.sends().filter(|(_, running)| running.device == device).count()
     }
 

@@ -1,30 +1,30 @@
-//! Whose turn it is: [`Fair`], start-time fair queuing over devices (Goyal, Vin and Cheng 1996) in octets sent.
+//! Whose turn it is: [`Fair`], start-time fair queuing over devices (Goyal, Vin and Cheng 1996) in bytes sent.
 //!
 //! Each device has a tag, which grows by what is sent for it; the device with the lowest goes next. *Virtual time* follows the
 //! lowest tag of those that have something to send. Who comes new, or back, begins there: an hour of silence is no credit, and a
 //! device that took more than its share before pays it back only while others want the uplink.
 
 use alloc::collections::BTreeMap;
-use hoop_units::DeviceId;
+use hoop_units::AddressKey;
 
-/// Devices whose tags are remembered at most: each costs some 30 octets. Beyond it the lowest tag is forgotten, whose device is
+/// Devices whose tags are remembered at most: each costs some 30 bytes. Beyond it the lowest tag is forgotten, whose device is
 /// then a newcomer, which costs it least.
 const TAGS_MAX: usize = 1024;
 
 #[derive(Clone, Debug, Default)]
 pub struct Fair {
-    tags: BTreeMap<DeviceId, u64>,
+    tags: BTreeMap<AddressKey, u64>,
     virtual_time: u64,
 }
 
 impl Fair {
-    /// Where a device stands in octets: the lowest goes next.
-    pub fn tag(&self, device: DeviceId) -> u64 {
+    /// Where a device stands in bytes: the lowest goes next.
+    pub fn tag(&self, device: AddressKey) -> u64 {
         self.tags.get(&device).copied().unwrap_or_default().max(self.virtual_time)
     }
 
-    /// So many octets were sent for it, or are going to be.
-    pub fn charge(&mut self, device: DeviceId, octets: u64) {
+    /// So many bytes were sent for it, or are going to be.
+    pub fn charge(&mut self, device: AddressKey, octets: u64) {
         let tag = self.tag(device).saturating_add(octets);
         self.tags.insert(device, tag);
         if self.tags.len() > TAGS_MAX {
@@ -34,7 +34,7 @@ impl Fair {
     }
 
     /// So many of them were not sent after all.
-    pub fn refund(&mut self, device: DeviceId, octets: u64) {
+    pub fn refund(&mut self, device: AddressKey, octets: u64) {
         if let Some(tag) = self.tags.get_mut(&device) {
             *tag = tag.saturating_sub(octets);
         }
@@ -55,8 +55,8 @@ impl Fair {
 mod tests {
     use super::*;
 
-    const fn device(number: u8) -> DeviceId {
-        DeviceId([number; 16])
+    const fn device(number: u8) -> AddressKey {
+        AddressKey([number; 16])
     }
 
     #[test]
@@ -76,9 +76,9 @@ mod tests {
         for number in 0..=TAGS_MAX as u64 {
             let mut id = [0; 16];
             id[..8].copy_from_slice(&number.to_be_bytes());
-            fair.charge(DeviceId(id), number + 1);
+            fair.charge(AddressKey(id), number + 1);
         }
         assert_eq!(fair.tags.len(), TAGS_MAX);
-        assert_eq!(fair.tag(DeviceId([0; 16])), 0);
+        assert_eq!(fair.tag(AddressKey([0; 16])), 0);
     }
 }

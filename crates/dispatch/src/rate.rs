@@ -1,4 +1,4 @@
-//! A bound on octets over time: [`RateLimit`].
+//! A bound on bytes over time: [`RateLimit`].
 
 use core::time::Duration;
 use hoop_units::{Bitrate, Timestamp};
@@ -14,7 +14,7 @@ const BURST_BYTES_MIN: u64 = 3_000;
 #[derive(Clone, Debug)]
 pub struct RateLimit {
     rate: Bitrate,
-    /// Octets that may be sent now; below zero: that were sent too early.
+    /// Bytes that may be sent now; below zero: that were sent too early.
     tokens: f64,
     at: Option<Timestamp>,
 }

@@ -4,7 +4,7 @@ use crate::destinations::host;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
-use hoop_units::{DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, UnixTime, UploadId};
 
 /// Devices of each list that are held at once: more than a household or an office has. Beyond it they take turns.
 pub const DEVICES: usize = 32;
@@ -88,16 +88,16 @@ impl<P> Held<P> {
 /// What a list asks of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Want<P> {
-    Devices { after: Option<DeviceId> },
-    Entries { device: DeviceId, after: Option<P> },
+    Devices { after: Option<AddressKey> },
+    Entries { device: AddressKey, after: Option<P> },
 }
 
 /// One list's window.
 #[derive(Clone, Debug)]
 pub struct Window<P> {
-    held: BTreeMap<DeviceId, Held<P>>,
+    held: BTreeMap<AddressKey, Held<P>>,
     /// The last device that was taken from the store's list; none: begin with the first.
-    after: Option<DeviceId>,
+    after: Option<AddressKey>,
     /// The end of the store's list was met so often since the refresh; the second time everybody has been seen.
     ends: u8,
 }
@@ -116,12 +116,12 @@ impl<P: Copy + Ord> Window<P> {
     }
 
     /// The held uploads of each device, in the order of the device.
-    pub fn iter(&self) -> impl Iterator<Item = (DeviceId, impl Iterator<Item = &Entry<P>>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (AddressKey, impl Iterator<Item = &Entry<P>>)> {
         self.held.iter().map(|(device, held)| (*device, held.entries.values()))
     }
 
     /// The devices that have something.
-    pub fn devices(&self) -> impl Iterator<Item = DeviceId> {
+    pub fn devices(&self) -> impl Iterator<Item = AddressKey> {
         self.held.iter().filter(|(_, held)| held.skipped || !held.entries.is_empty()).map(|(device, _)| *device)
     }
 
@@ -131,7 +131,7 @@ impl<P: Copy + Ord> Window<P> {
     }
 
     /// Takes an upload out that begins. Where more devices have something than are held, its device makes room for the next.
-    pub fn begin(&mut self, device: DeviceId, id: UploadId) {
+    pub fn begin(&mut self, device: AddressKey, id: UploadId) {
         if self.is_crowded() {
             self.held.remove(&device);
         }
@@ -161,7 +161,7 @@ impl<P: Copy + Ord> Window<P> {
     }
 
     /// The next devices of the store's list; `last`: it has no more.
-    pub fn take_devices(&mut self, devices: &[DeviceId], last: bool) {
+    pub fn take_devices(&mut self, devices: &[AddressKey], last: bool) {
         for device in devices {
             if self.held.len() >= DEVICES && !self.held.contains_key(device) {
                 return;
@@ -176,7 +176,7 @@ impl<P: Copy + Ord> Window<P> {
     }
 
     /// The next of a device's uploads; `last`: the store has no more. `may_wait` says which are worth holding.
-    pub fn take(&mut self, device: DeviceId, page: Vec<Entry<P>>, last: bool, may_wait: impl Fn(&Entry<P>) -> bool) {
+    pub fn take(&mut self, device: AddressKey, page: Vec<Entry<P>>, last: bool, may_wait: impl Fn(&Entry<P>) -> bool) {
         let Some(held) = self.held.get_mut(&device) else { return };
         let is_head = held.at.is_none();
         let before = held.at;

@@ -15,7 +15,7 @@ fn bill(samples: &[u64]) -> u64 {
     sorted.get(samples.len() * 5 / 100).copied().unwrap_or_default()
 }
 
-/// A household: a base, an evening, bursts; in octets of each interval.
+/// A household: a base, an evening, bursts; in bytes of each interval.
 fn household(seed: u64, bursts: u64) -> Vec<u64> {
     let mut state = seed | 1;
     let mut dice = move || {
@@ -142,7 +142,7 @@ fn free_intervals_are_spent_over_the_month_and_some_are_kept_for_the_household()
 fn the_least_rate_meets_every_deadline_and_one_octet_a_second_less_does_not() {
     let at = |secs: u32| START.plus_secs(secs);
     let deadlines = [(at(100), 1_000), (at(50), 600), (at(200), 1_000), (UnixTime(START.0 - 1), 999_999)];
-    assert_eq!(least_rate(deadlines.into_iter(), START), 16, "1,600 octets within 100 s");
+    assert_eq!(least_rate(deadlines.into_iter(), START), 16, "1,600 bytes within 100 s");
     assert_eq!(least_rate(std::iter::empty(), START), 0);
 }
 

@@ -8,7 +8,7 @@ use hoop_dispatch::{
     ASKS, ASKS_EACH, BREAK_OFF, DEVICES, Dispatcher, EXTRA, Entry, Failure, Gate, List, Output, PER_HOST, SLOT_TURN,
     SMALL_BYTES, TRANSFERS, TURN_BYTES, WINDOW,
 };
-use hoop_units::{Bitrate, DeviceId, Timestamp, UnixTime, UploadId};
+use hoop_units::{AddressKey, Bitrate, Timestamp, UnixTime, UploadId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -133,7 +133,7 @@ proptest! {
 /// devices with nothing under way.
 #[derive(Default)]
 struct Reference {
-    tags: BTreeMap<DeviceId, u64>,
+    tags: BTreeMap<AddressKey, u64>,
     virtual_time: u64,
     /// What runs, and what it has paid ahead.
     running: BTreeMap<UploadId, u64>,
@@ -142,11 +142,11 @@ struct Reference {
 }
 
 impl Reference {
-    fn tag(&self, device: DeviceId) -> u64 {
+    fn tag(&self, device: AddressKey) -> u64 {
         self.tags.get(&device).copied().unwrap_or_default().max(self.virtual_time)
     }
 
-    fn charge(&mut self, device: DeviceId, octets: u64) {
+    fn charge(&mut self, device: AddressKey, octets: u64) {
         self.tags.insert(device, self.tag(device) + octets);
     }
 

@@ -5,7 +5,7 @@
 //! ```
 
 use hoop_endpoint::{
-    CarrierId, Device, DeviceConfig, DeviceKey, FlowOptions, FlowStream, HostId, Server, ServerConfig, Use,
+    CarrierId, Device, DeviceConfig, DeviceId, DeviceKey, FlowOptions, FlowStream, Server, ServerConfig, Use,
 };
 use std::collections::HashMap;
 use std::error::Error;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     // A real program draws these at random, once, and tells both ends (`hoop introduce` does).
-    let (host, key) = (HostId([1; 20]), DeviceKey([2; 32]));
+    let (host, key) = (DeviceId([1; 20]), DeviceKey([2; 32]));
     let server = Server::new(ServerConfig::new(Arc::new(HashMap::from([(host, key)]))));
     let device = Device::new(DeviceConfig::new(host, key));
 

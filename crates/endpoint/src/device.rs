@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::error::FlowError;
-use crate::flow::{Carried, CarrierId, Owner, Shared, State, machine_options};
+use crate::flow::{Carried, CarrierId, FlowInner, Owner, State, machine_options};
 use crate::lane;
 use crate::memory::intake::Intake;
 use crate::options::{FlowOptions, Network, Networks};
@@ -10,7 +10,7 @@ use crate::stream::FlowStream;
 use crate::timers::{Look, Watch, run_timers};
 use hoop_carrier::{Carrier, Kind, SILENCE};
 use hoop_flow::frame::{SERVICE_MAX, Use};
-use hoop_flow::{DeviceKey, Flow, FlowId, FlowName, HostId, Record};
+use hoop_flow::{DeviceId, DeviceKey, Flow, FlowId, FlowName, Record};
 use hoop_units::{Duration, Timestamp};
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -32,7 +32,7 @@ const OPEN_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
     /// Who the device is to this server.
-    pub host: HostId,
+    pub host: DeviceId,
     /// The key that it shares with it.
     pub key: DeviceKey,
     /// The most flows at once. Default [`DEVICE_FLOWS_MAX`].
@@ -43,7 +43,7 @@ pub struct DeviceConfig {
 
 impl DeviceConfig {
     /// With everything else as it is by default.
-    pub fn new(host: HostId, key: DeviceKey) -> Self {
+    pub fn new(host: DeviceId, key: DeviceKey) -> Self {
         Self { host, key, flows_max: DEVICE_FLOWS_MAX, clock: Clock::system() }
     }
 }
@@ -109,8 +109,8 @@ pub(crate) struct DeviceInner {
     config: DeviceConfig,
     myself: Weak<DeviceInner>,
     carriers: Mutex<Carriers>,
-    flows: Mutex<HashMap<FlowId, Arc<Shared>>>,
-    watch: Arc<Watch<Shared>>,
+    flows: Mutex<HashMap<FlowId, Arc<FlowInner>>>,
+    watch: Arc<Watch<FlowInner>>,
     wants: watch::Sender<u64>,
     /// Whether it matters that a carrier falls silent.
     active: watch::Sender<bool>,
@@ -137,7 +137,7 @@ impl Device {
             is_down: AtomicBool::new(false),
         });
         let (weak, telling) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
-        let look = move |flow: &Arc<Shared>| weak.upgrade().map(|inner| inner.look_at(flow)).unwrap_or_default();
+        let look = move |flow: &Arc<FlowInner>| weak.upgrade().map(|inner| inner.look_at(flow)).unwrap_or_default();
         let tell = move |active| telling.upgrade().map(|inner| inner.set_active(active));
         tokio::spawn(run_timers(shared.watch.clone(), shared.config.clock, look, tell));
         Self { shared }
@@ -167,7 +167,7 @@ impl Device {
 
     /// Goes on with a flow that an earlier process [saved](FlowStream::record). The application's bytes are the application's: it writes again from
     /// [`FlowStream::written`] on, and reads from [`FlowStream::position`] on. `kept`: how many bytes of what came outlive the earlier process; it
-    /// may be more than the record says, where that is older ([`Keeps::WhenTold`](crate::Keeps::WhenTold)).
+    /// may be more than the record says, where that is older ([`AckPolicy::WhenTold`](crate::AckPolicy::WhenTold)).
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -185,7 +185,7 @@ impl Device {
     fn add_flow(&self, machine: Flow, service: String, options: FlowOptions) -> Result<FlowStream, OpenError> {
         let shared = &self.shared;
         let owner: Weak<dyn Owner> = shared.myself.clone();
-        let flow = Shared::new(machine, service, None, options, None, shared.config.clock, owner);
+        let flow = FlowInner::new(machine, service, None, options, None, shared.config.clock, owner);
         {
             let mut flows = shared.flows.lock();
             if flows.len() >= shared.config.flows_max {
@@ -340,7 +340,7 @@ fn choose(candidates: &[Candidate], multipath: bool) -> Vec<CarrierId> {
 }
 
 impl DeviceInner {
-    fn all(&self) -> Vec<Arc<Shared>> {
+    fn all(&self) -> Vec<Arc<FlowInner>> {
         self.flows.lock().values().cloned().collect()
     }
 
@@ -348,7 +348,7 @@ impl DeviceInner {
         self.all().iter().for_each(|flow| self.reconcile(flow));
     }
 
-    fn look_at(&self, flow: &Arc<Shared>) -> Look {
+    fn look_at(&self, flow: &Arc<FlowInner>) -> Look {
         if !self.flows.lock().get(&flow.name.flow).is_some_and(|here| Arc::ptr_eq(here, flow)) {
             return Look::default();
         }
@@ -408,7 +408,7 @@ impl DeviceInner {
     }
 
     /// Opens the lanes that a flow should have and closes those that it should not, once one that it should have is attached.
-    fn plan(&self, flow: &Arc<Shared>, state: &mut State, now: Timestamp) -> Vec<CarrierId> {
+    fn plan(&self, flow: &Arc<FlowInner>, state: &mut State, now: Timestamp) -> Vec<CarrierId> {
         let candidates = self.candidates(state, now);
         // Who is parked and has nothing to say stays so.
         if state.contact.is_parked {
@@ -435,7 +435,7 @@ impl DeviceInner {
     }
 
     /// Gets a lane of a carrier, and attaches the flow to it.
-    async fn attach(self: Arc<Self>, flow: Arc<Shared>, id: CarrierId) {
+    async fn attach(self: Arc<Self>, flow: Arc<FlowInner>, id: CarrierId) {
         let found = self
             .carriers
             .lock()
@@ -496,7 +496,7 @@ impl DeviceInner {
 }
 
 impl Owner for DeviceInner {
-    fn reconcile(&self, flow: &Arc<Shared>) {
+    fn reconcile(&self, flow: &Arc<FlowInner>) {
         let mut is_done = false;
         let open = flow.act(|state, now| {
             is_done = Self::is_done(state);
@@ -515,15 +515,15 @@ impl Owner for DeviceInner {
         }
     }
 
-    fn set_timer(&self, flow: &Arc<Shared>) {
+    fn set_timer(&self, flow: &Arc<FlowInner>) {
         self.watch.look(flow);
     }
 
-    fn commit(&self, _: &Arc<Shared>) {}
+    fn commit(&self, _: &Arc<FlowInner>) {}
 
-    fn spool(&self, _: &Arc<Shared>) {}
+    fn spool(&self, _: &Arc<FlowInner>) {}
 
-    fn load(&self, _: &Arc<Shared>) {}
+    fn load(&self, _: &Arc<FlowInner>) {}
 
     fn is_down(&self) -> bool {
         self.is_down.load(Ordering::Relaxed)

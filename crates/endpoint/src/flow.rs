@@ -1,4 +1,4 @@
-//! One flow at an endpoint: the machine, its bytes, its lanes ([`Shared`]).
+//! One flow at an endpoint: the machine, its bytes, its lanes ([`FlowInner`]).
 
 mod contact;
 mod credit;
@@ -20,11 +20,11 @@ use self::lanes::Lanes;
 use self::statistics::Statistics;
 use crate::clock::Clock;
 use crate::error::FlowError;
-use crate::memory::budget::{Lease, MemoryBudget};
+use crate::memory::budget::{MemoryBudget, MemoryUse};
 use crate::memory::buffer::{ReceiveBuffer, SendBuffer};
 use crate::memory::intake::Intake;
 use crate::memory::window::{WINDOW_MIN, Window};
-use crate::options::{FlowEvent, FlowOptions, FlowStats, Keeps, Status};
+use crate::options::{AckPolicy, FlowEvent, FlowOptions, FlowStats, Status};
 use bytes::Bytes;
 use hoop_flow::frame::{FrameError, Refusal};
 use hoop_flow::{Event, Flow, FlowName, LaneId, Options, Record, Violation, ended};
@@ -50,15 +50,15 @@ const BUSY_MAX: Duration = Duration::from_secs(3_600);
 /// The endpoint that a flow belongs to.
 pub(crate) trait Owner: Send + Sync {
     /// A lane has come or gone, or the flow is over.
-    fn reconcile(&self, flow: &Arc<Shared>);
-    /// The flow's [timer](Shared::on_timer) is due sooner than was said.
-    fn set_timer(&self, flow: &Arc<Shared>);
-    /// The flow is to be [written down](Shared::take_commit).
-    fn commit(&self, flow: &Arc<Shared>);
+    fn reconcile(&self, flow: &Arc<FlowInner>);
+    /// The flow's [timer](FlowInner::on_timer) is due sooner than was said.
+    fn set_timer(&self, flow: &Arc<FlowInner>);
+    /// The flow is to be [written down](FlowInner::take_commit).
+    fn commit(&self, flow: &Arc<FlowInner>);
     /// What has come of the flow is to be [brought](crate::server) to disk.
-    fn spool(&self, flow: &Arc<Shared>);
+    fn spool(&self, flow: &Arc<FlowInner>);
     /// What an earlier server has left of it is to be [read](crate::server).
-    fn load(&self, flow: &Arc<Shared>);
+    fn load(&self, flow: &Arc<FlowInner>);
     /// Whether the endpoint is shut down: its flows are not given up, but left as they are.
     fn is_down(&self) -> bool;
 }
@@ -70,7 +70,7 @@ pub(crate) struct State {
     send: SendBuffer,
     receive: ReceiveBuffer,
     /// What it takes of the memory, as far as that was told.
-    lease: Lease,
+    memory_use: MemoryUse,
     /// What a device may send: at a server.
     window: Option<Window>,
     reader: Option<Waker>,
@@ -88,7 +88,7 @@ pub(crate) struct State {
 }
 
 /// One flow, shared by its application, its lanes and its endpoint.
-pub(crate) struct Shared {
+pub(crate) struct FlowInner {
     pub(crate) name: FlowName,
     pub(crate) service: String,
     pub(crate) attachment: Option<Bytes>,
@@ -137,7 +137,7 @@ pub(crate) enum LaneError {
 
 /// What the machine is told of the options.
 pub(crate) fn machine_options(options: &FlowOptions) -> Options {
-    Options { window: options.window, keeps_at_once: options.keeps == Keeps::OnArrival }
+    Options { window: options.window, keeps_at_once: options.ack_policy == AckPolicy::OnArrival }
 }
 
 /// The same for a flow that a server has not seen before: its window [grows](Window).
@@ -145,7 +145,7 @@ pub(crate) fn first_options(options: &FlowOptions) -> Options {
     Options { window: options.window.min(WINDOW_MIN), ..machine_options(options) }
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for FlowInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = f.debug_struct("Flow");
         debug.field("name", &self.name);
@@ -157,7 +157,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-impl Shared {
+impl FlowInner {
     /// A flow that begins, or goes on after a restart. At a server it has a part of the `memory`: of all flows', and of its device's.
     pub(crate) fn new(
         mut machine: Flow,
@@ -181,7 +181,7 @@ impl Shared {
             send,
             receive,
             options,
-            lease: Lease::default(),
+            memory_use: MemoryUse::default(),
             window,
             reader: None,
             writer: None,
@@ -247,7 +247,7 @@ impl Shared {
     }
 
     /// Tells what it takes of the memory now, and took before.
-    fn takes(&self, before: Lease, now: Lease) {
+    fn takes(&self, before: MemoryUse, now: MemoryUse) {
         if before != now {
             self.memory.iter().flatten().for_each(|memory| memory.change(before, now));
         }
@@ -419,7 +419,7 @@ impl Shared {
         }
     }
 
-    /// What is to be written down now, if anything is; [`Shared::committed`] is to follow.
+    /// What is to be written down now, if anything is; [`FlowInner::committed`] is to follow.
     pub(crate) fn take_commit(&self) -> Option<ToCommit> {
         let commit = self.peek().take_commit();
         if commit.is_none() {
@@ -428,7 +428,7 @@ impl Shared {
         commit
     }
 
-    /// Waits until nobody writes the flow down, and keeps others from it; [`Shared::rest`] is to follow, unless it is put away.
+    /// Waits until nobody writes the flow down, and keeps others from it; [`FlowInner::rest`] is to follow, unless it is put away.
     pub(crate) async fn stop_commits(&self) {
         loop {
             let rested = self.rested.notified();
@@ -495,10 +495,10 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for FlowInner {
     fn drop(&mut self) {
-        let lease = self.state.get_mut().lease;
-        self.takes(lease, Lease::default());
+        let memory_use = self.state.get_mut().memory_use;
+        self.takes(memory_use, MemoryUse::default());
     }
 }
 
@@ -511,7 +511,7 @@ fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
 
 impl State {
     /// Everything that follows from what the machine was told.
-    fn settle(&mut self, flow: &Shared, now: Timestamp) -> Todo {
+    fn settle(&mut self, flow: &FlowInner, now: Timestamp) -> Todo {
         self.pass_over(now);
         while let Some(event) = self.machine.poll_event() {
             self.happened(event, flow, now);
@@ -521,8 +521,8 @@ impl State {
         }
         self.grant(flow, now);
         self.lanes.wake(&mut self.machine);
-        let lease = self.lease();
-        flow.takes(std::mem::replace(&mut self.lease, lease), lease);
+        let memory_use = self.memory_use();
+        flow.takes(std::mem::replace(&mut self.memory_use, memory_use), memory_use);
         if flow.is_device && self.is_to_be_watched(now) {
             self.todo.set_timer = true;
         }
@@ -571,7 +571,7 @@ impl State {
         self.over.is_some() || self.machine.incoming().end() == Some(self.receive.read())
     }
 
-    fn happened(&mut self, event: Event, flow: &Shared, now: Timestamp) {
+    fn happened(&mut self, event: Event, flow: &FlowInner, now: Timestamp) {
         match event {
             Event::Acked => self.acked(flow),
             Event::Attached { lane, .. } => {
@@ -611,7 +611,7 @@ impl State {
         }
     }
 
-    fn publish(&self, flow: &Shared) {
+    fn publish(&self, flow: &FlowInner) {
         flow.status.send_if_modified(|status| {
             let new = Status {
                 network: self.contact.network.clone().filter(|_| self.contact.offline_since.is_none()),
@@ -626,7 +626,7 @@ impl State {
         });
     }
 
-    fn acked(&mut self, flow: &Shared) {
+    fn acked(&mut self, flow: &FlowInner) {
         self.drop_acked();
         wake(&mut self.writer);
         if self.machine.outgoing().is_done() {
@@ -634,7 +634,7 @@ impl State {
         }
     }
 
-    fn attached(&mut self, lane: LaneId, flow: &Shared, now: Timestamp) {
+    fn attached(&mut self, lane: LaneId, flow: &FlowInner, now: Timestamp) {
         let Some(entry) = self.lanes.get_mut(lane) else { return };
         (entry.up, entry.heard) = (Some(now), now);
         let network = entry.on.network.clone();
@@ -662,7 +662,7 @@ impl State {
         self.machine.drop_before(self.send.start());
     }
 
-    fn went_offline(&mut self, flow: &Shared, now: Timestamp) {
+    fn went_offline(&mut self, flow: &FlowInner, now: Timestamp) {
         if self.contact.offline_since.is_none() {
             self.contact.offline_since = Some(now);
             self.timing.pause_at = None;
@@ -692,7 +692,7 @@ impl State {
         }
     }
 
-    fn end(&mut self, why: FlowError, flow: &Shared) {
+    fn end(&mut self, why: FlowError, flow: &FlowInner) {
         let over = *self.over.get_or_insert(why);
         self.statistics.tell(FlowEvent::Over(over));
         self.send.clear();
@@ -703,7 +703,7 @@ impl State {
     }
 
     /// Whether the flow could use a carrier that is not there.
-    pub(crate) fn want_carrier(&mut self, wants: bool, flow: &Shared) -> bool {
+    pub(crate) fn want_carrier(&mut self, wants: bool, flow: &FlowInner) -> bool {
         if self.contact.wants_carrier == wants {
             return false;
         }

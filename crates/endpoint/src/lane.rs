@@ -1,6 +1,6 @@
 //! The two tasks of a lane: one reads, one writes.
 
-use crate::flow::{Next, Shared, Signals};
+use crate::flow::{FlowInner, Next, Signals};
 use crate::memory::intake::Intake;
 use bytes::Bytes;
 use hoop_carrier::{Lane, LaneReceiver, LaneSender};
@@ -19,7 +19,7 @@ const GATHER_MAX: usize = 16;
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// Runs a lane that the machine knows until it is done with. `intake` has what came before.
-pub(crate) fn run(flow: &Arc<Shared>, id: LaneId, signals: Arc<Signals>, lane: Lane, intake: Intake) {
+pub(crate) fn run(flow: &Arc<FlowInner>, id: LaneId, signals: Arc<Signals>, lane: Lane, intake: Intake) {
     let Lane { sender, receiver } = lane;
     let reader = tokio::spawn(read(flow.clone(), id, receiver, intake));
     let flow = flow.clone();
@@ -34,7 +34,7 @@ pub(crate) fn run(flow: &Arc<Shared>, id: LaneId, signals: Arc<Signals>, lane: L
     });
 }
 
-async fn read(flow: Arc<Shared>, id: LaneId, mut receiver: Box<dyn LaneReceiver>, mut intake: Intake) {
+async fn read(flow: Arc<FlowInner>, id: LaneId, mut receiver: Box<dyn LaneReceiver>, mut intake: Intake) {
     let (mut is_open, mut chunks) = (true, [const { Bytes::new() }; GATHER_MAX]);
     loop {
         match flow.take_in(id, &mut intake) {
@@ -53,7 +53,7 @@ async fn read(flow: Arc<Shared>, id: LaneId, mut receiver: Box<dyn LaneReceiver>
     flow.lane_gone(id);
 }
 
-async fn write(flow: &Arc<Shared>, id: LaneId, signals: &Signals, mut sender: Box<dyn LaneSender>) {
+async fn write(flow: &Arc<FlowInner>, id: LaneId, signals: &Signals, mut sender: Box<dyn LaneSender>) {
     let mut chunks: Vec<Bytes> = Vec::new();
     loop {
         chunks.clear();

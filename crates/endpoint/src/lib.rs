@@ -5,13 +5,13 @@
 //! application a flow is a [`FlowStream`], which reads and writes like a TCP connection, and does not break when the network does.
 //!
 //! ```
-//! use hoop_endpoint::{Device, DeviceConfig, DeviceKey, FlowOptions, HostId, Server, ServerConfig, Use};
+//! use hoop_endpoint::{Device, DeviceConfig, DeviceKey, FlowOptions, DeviceId, Server, ServerConfig, Use};
 //! use std::{collections::HashMap, sync::Arc};
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! // Drawn when device and server were introduced.
-//! let (host, key) = (HostId([1; 20]), DeviceKey([2; 32]));
+//! let (host, key) = (DeviceId([1; 20]), DeviceKey([2; 32]));
 //! let server = Server::new(ServerConfig::new(Arc::new(HashMap::from([(host, key)]))));
 //! let device = Device::new(DeviceConfig::new(host, key));
 //!
@@ -59,7 +59,7 @@
 //! # Restarts
 //!
 //! What a process had in memory is lost when it ends. To continue its flows, an application stores what it has read, and calls [`FlowStream::keep`].
-//! It must also be able to write again what it wrote: see [`Device::restore`]. A server can leave this to a store ([`Keeps::Stored`]). Bytes are then
+//! It must also be able to write again what it wrote: see [`Device::restore`]. A server can leave this to a store ([`AckPolicy::Stored`]). Bytes are then
 //! on disk before they are acknowledged, and the next server's application reads the rest.
 //!
 //! Rooms, each importing only those before it: `error`, `options`, `clock`, `memory`, `flow`, `park`, `stream`, `timers`, `lane`, `device`, `server`.
@@ -81,8 +81,10 @@ pub use device::{CARRIERS_MAX, CarrierStatus, DEVICE_FLOWS_MAX, Device, DeviceCo
 pub use error::FlowError;
 pub use flow::CarrierId;
 pub use hoop_flow::frame::{Refusal, Use};
-pub use hoop_flow::{DeviceKey, FlowId, FlowName, HostId, Record, ended};
-pub use options::{DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Networks, Status};
+pub use hoop_flow::{DeviceId, DeviceKey, FlowId, FlowName, Record, ended};
+pub use options::{
+    AckPolicy, DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Network, NetworkStats, Networks, Status,
+};
 pub use park::{ATTACHMENT_MAX, ParkError};
 pub use server::{DeviceKeys, GREETING_MAX, Server, ServerConfig, ServerLimits};
 pub use stream::{FlowMeter, FlowReader, FlowStream, FlowWriter};

@@ -27,17 +27,17 @@ pub enum Networks {
 
 /// When what has come is acknowledged. The other end may drop what is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Keeps {
+pub enum AckPolicy {
     /// As it comes. If this end is restarted, what was not read is lost, and so is the flow.
     #[default]
     OnArrival,
     /// When the application calls [`FlowStream::keep`](crate::FlowStream::keep). A server with a store writes the flow down, and sends a byte only after
     /// that. The flow survives a restart of the server. Its application writes again what was not acknowledged.
     WhenTold,
-    /// At a server that has stores for both ([`ServerConfig::store`](crate::ServerConfig), [`ServerConfig::octets`](crate::ServerConfig)): once it is on disk and synced there. The
+    /// At a server that has stores for both ([`ServerConfig::store`](crate::ServerConfig), [`ServerConfig::byte_store`](crate::ServerConfig)): once it is on disk and synced there. The
     /// application reads it as ever, says up to where it needs it no more ([`FlowStream::keep`](crate::FlowStream::keep)), which asks for more, and is given the rest again by the next
-    /// server. As with [`Keeps::WhenTold`] the flow outlives a restart; it is over no sooner than all is said to be needed no more. While the store is full, or the disk fails, nothing is
-    /// acknowledged, and nothing is lost. At a device, or without stores, it is [`Keeps::WhenTold`].
+    /// server. As with [`AckPolicy::WhenTold`] the flow outlives a restart; it is over no sooner than all is said to be needed no more. While the store is full, or the disk fails, nothing is
+    /// acknowledged, and nothing is lost. At a device, or without stores, it is [`AckPolicy::WhenTold`].
     Stored,
 }
 
@@ -53,14 +53,14 @@ pub struct FlowOptions {
     /// Once the window is full no more is asked for until so few bytes wait to be read: the radio sleeps meanwhile. Default: more is asked for as
     /// soon as something is read.
     pub low: Option<u64>,
-    /// How many bytes that are written wait to be acknowledged, at most; all of them are in memory. Fewer at a server that is short of memory (`ServerLimits::octets`). Default 2 MiB.
+    /// How many bytes that are written wait to be acknowledged, at most; all of them are in memory. Fewer at a server that is short of memory (`ServerLimits::memory`). Default 2 MiB.
     pub send_buffer: u64,
     /// Which networks it is carried by. A device's choice.
     pub networks: Networks,
     /// Whether it is carried by all carriers that there are at once. A device's choice.
     pub multipath: bool,
     /// When what has come is acknowledged.
-    pub keeps: Keeps,
+    pub ack_policy: AckPolicy,
 }
 
 impl Default for FlowOptions {
@@ -73,7 +73,7 @@ impl Default for FlowOptions {
             send_buffer: 2 << 20,
             networks: Networks::Any,
             multipath: false,
-            keeps: Keeps::OnArrival,
+            ack_policy: AckPolicy::OnArrival,
         }
     }
 }

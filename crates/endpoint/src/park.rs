@@ -1,6 +1,6 @@
 //! Parking a flow in a store: who can ([`Parks`]), and why not ([`ParkError`]).
 
-use crate::flow::{Owner, Shared};
+use crate::flow::{FlowInner, Owner};
 use hoop_carrier::Pending;
 use hoop_flow_store::StoreError;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ pub const ATTACHMENT_MAX: usize = 768;
 /// An endpoint that has a store for flows.
 pub(crate) trait Parks: Owner {
     /// Puts a flow into the store with this attachment, and closes its lanes.
-    fn park_with<'a>(&'a self, flow: &'a Arc<Shared>, attachment: &'a [u8]) -> Pending<'a, Result<(), ParkError>>;
+    fn park_with<'a>(&'a self, flow: &'a Arc<FlowInner>, attachment: &'a [u8]) -> Pending<'a, Result<(), ParkError>>;
 }
 
 /// Why a flow is not parked. It goes on.

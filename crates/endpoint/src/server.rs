@@ -11,14 +11,14 @@ pub use attach::GREETING_MAX;
 pub use config::{DeviceKeys, ServerConfig, ServerLimits};
 
 use crate::error::FlowError;
-use crate::flow::{Carried, CarrierId, Owner as _, Shared};
+use crate::flow::{Carried, CarrierId, FlowInner, Owner as _};
 use crate::memory::budget::MemoryBudget;
 use crate::options::Network;
 use crate::stream::FlowStream;
 use crate::timers::run_timers;
 use attach::accept_lanes;
 use hoop_carrier::Carrier;
-use hoop_flow::HostId;
+use hoop_flow::DeviceId;
 use inner::{Flows, GATES, ServerInner};
 use parking::tick;
 use parking_lot::Mutex;
@@ -31,7 +31,7 @@ use tokio::sync::{mpsc, watch};
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<ServerInner>,
-    opened: tokio::sync::Mutex<mpsc::Receiver<Arc<Shared>>>,
+    opened: tokio::sync::Mutex<mpsc::Receiver<Arc<FlowInner>>>,
 }
 
 impl Server {
@@ -39,14 +39,14 @@ impl Server {
     pub fn new(config: ServerConfig) -> Self {
         let (sender, opened) = mpsc::channel(config.limits.backlog.max(1));
         let is_touched = Arc::<AtomicBool>::default();
-        let jobs = config.store.clone().zip(config.octets.clone()).map(|(flows, octets)| {
+        let jobs = config.store.clone().zip(config.byte_store.clone()).map(|(flows, octets)| {
             let (jobs, waiting) = mpsc::unbounded_channel();
             tokio::spawn(spooler::spool(flows, octets, waiting, is_touched.clone()));
             jobs
         });
         let flows = Flows::new(&config.limits);
         let shared = Arc::new_cyclic(|myself: &Weak<ServerInner>| ServerInner {
-            memory: Arc::new(MemoryBudget::new(config.limits.octets)),
+            memory: Arc::new(MemoryBudget::new(config.limits.memory)),
             config,
             jobs,
             myself: myself.clone(),
@@ -63,7 +63,7 @@ impl Server {
             tokio::spawn(tick(Arc::downgrade(&shared), store));
         }
         let (weak, alive) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
-        let look = move |flow: &Arc<Shared>| weak.upgrade().map(|inner| inner.look_at(flow)).unwrap_or_default();
+        let look = move |flow: &Arc<FlowInner>| weak.upgrade().map(|inner| inner.look_at(flow)).unwrap_or_default();
         tokio::spawn(run_timers(shared.watch.clone(), shared.config.clock, look, move |_| alive.upgrade().map(|_| ())));
         Self { shared, opened: tokio::sync::Mutex::new(opened) }
     }
@@ -114,8 +114,8 @@ impl Server {
 
     /// Shuts a device out whose key [`DeviceKeys`] gives no more: its flows that are here end with this code, at both ends, and its carriers are closed. It may not
     /// go on with flows that are in the store. Returns how many flows were here.
-    pub fn revoke(&self, host: HostId, code: u64) -> usize {
-        let is_its = |flow: &&Arc<Shared>| flow.name.host == host;
+    pub fn revoke(&self, host: DeviceId, code: u64) -> usize {
+        let is_its = |flow: &&Arc<FlowInner>| flow.name.host == host;
         let flows: Vec<_> = self.shared.flows.lock().here.values().filter(is_its).cloned().collect();
         flows.iter().for_each(|flow| flow.reset(code));
         // A device that is told nothing before its carrier closes asks again over the next, and is told by then.
@@ -124,7 +124,7 @@ impl Server {
     }
 
     /// The devices that have flows here.
-    pub fn devices(&self) -> BTreeSet<HostId> {
+    pub fn devices(&self) -> BTreeSet<DeviceId> {
         self.shared.flows.lock().here.keys().map(|name| name.host).collect()
     }
 
@@ -138,7 +138,7 @@ impl Server {
         self.shared.flows.lock().here.len()
     }
 
-    /// How many bytes are held of all flows: see [`ServerLimits::octets`].
+    /// How many bytes are held of all flows: see [`ServerLimits::memory`].
     pub fn octets(&self) -> u64 {
         self.shared.memory.octets()
     }

@@ -1,7 +1,7 @@
 //! What an application holds of a flow: [`FlowStream`] and its halves.
 
 use crate::error::FlowError;
-use crate::flow::{Owner, Shared};
+use crate::flow::{FlowInner, Owner};
 use crate::options::{FlowEvent, FlowStats, Status};
 use crate::park::{ATTACHMENT_MAX, ParkError, Parks, shutting_down};
 use bytes::Bytes;
@@ -53,7 +53,7 @@ pub struct FlowWriter {
 
 /// Looks at what a flow has done, while others read and write it. It holds nothing of it.
 #[derive(Clone, Debug)]
-pub struct FlowMeter(Weak<Shared>);
+pub struct FlowMeter(Weak<FlowInner>);
 
 impl FlowMeter {
     /// What the flow has done; None: it is gone.
@@ -64,7 +64,7 @@ impl FlowMeter {
 
 /// The application's hold on a flow.
 struct Handle {
-    flow: Arc<Shared>,
+    flow: Arc<FlowInner>,
     /// The endpoint is there as long as one of its flows is held.
     _owner: Arc<dyn Owner>,
     server: Option<Arc<dyn Parks>>,
@@ -83,11 +83,11 @@ impl Drop for Handle {
 }
 
 impl FlowStream {
-    pub(crate) fn new(flow: Arc<Shared>, owner: Arc<dyn Owner>) -> Self {
+    pub(crate) fn new(flow: Arc<FlowInner>, owner: Arc<dyn Owner>) -> Self {
         Self::with(Handle { flow, _owner: owner, server: None })
     }
 
-    pub(crate) fn of_server(flow: Arc<Shared>, server: Arc<dyn Parks>) -> Self {
+    pub(crate) fn of_server(flow: Arc<FlowInner>, server: Arc<dyn Parks>) -> Self {
         Self::with(Handle { flow, _owner: server.clone(), server: Some(server) })
     }
 
@@ -96,7 +96,7 @@ impl FlowStream {
         Self { read: FlowReader { handle: handle.clone(), chunks: VecDeque::new() }, write: FlowWriter { handle } }
     }
 
-    fn flow(&self) -> &Arc<Shared> {
+    fn flow(&self) -> &Arc<FlowInner> {
         &self.write.handle.flow
     }
 
@@ -171,13 +171,13 @@ impl FlowStream {
         self.flow().act(|state, now| state.set_window(window, low, now));
     }
 
-    /// With [`Keeps::WhenTold`](crate::Keeps::WhenTold): what was read before `offset` outlives a restart; the peer may forget it. With
-    /// [`Keeps::Stored`](crate::Keeps::Stored): it is needed no more, and the store may forget it.
+    /// With [`AckPolicy::WhenTold`](crate::AckPolicy::WhenTold): what was read before `offset` outlives a restart; the peer may forget it. With
+    /// [`AckPolicy::Stored`](crate::AckPolicy::Stored): it is needed no more, and the store may forget it.
     pub fn keep(&self, offset: u64) {
         self.read.keep(offset);
     }
 
-    /// At a server with a store, for a flow that outlives a restart ([`Keeps::WhenTold`](crate::Keeps::WhenTold)): what the application wants to find
+    /// At a server with a store, for a flow that outlives a restart ([`AckPolicy::WhenTold`](crate::AckPolicy::WhenTold)): what the application wants to find
     /// again with it; written down soon.
     ///
     /// # Errors

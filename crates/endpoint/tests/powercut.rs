@@ -1,14 +1,14 @@
-//! Power cuts under a server that acknowledges what is on disk (`Keeps::Stored`): whatever a device was told of is there, and nothing that the application had not done with
+//! Power cuts under a server that acknowledges what is on disk (`AckPolicy::Stored`): whatever a device was told of is there, and nothing that the application had not done with
 //! is gone.
 //!
 //! `HOOP_SEED` repeats a run, `HOOP_CYCLES` makes it longer.
 #![allow(missing_docs)]
 
 use hoop_endpoint::{
-    Clock, Device, DeviceConfig, DeviceKey, FlowId, FlowName, FlowOptions, FlowStream, HostId, Keeps, Server,
+    AckPolicy, Clock, Device, DeviceConfig, DeviceId, DeviceKey, FlowId, FlowName, FlowOptions, FlowStream, Server,
     ServerConfig, Use,
 };
-use hoop_flow_store::{FlowStore, Found, OctetStore, Settings, Store};
+use hoop_flow_store::{ByteStore, FlowStore, Found, Settings, Store};
 use hoop_powercut::{Trial, note};
 use hoop_units::UnixTime;
 use rand_core::{Rng as _, SeedableRng as _};
@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-const HOST: HostId = HostId([1; 20]);
+const HOST: DeviceId = DeviceId([1; 20]);
 const KEY: DeviceKey = DeviceKey([9; 32]);
 const NOW: UnixTime = UnixTime(1_795_000_000);
 
@@ -45,7 +45,7 @@ fn settings(folder: &Path) -> Settings {
     Settings { segment_len: 1, clock: hoop_flow_store::Clock::with_wall(now), ..Settings::new(folder) }
 }
 
-/// No octet of it is zero: a hole shows.
+/// No byte of it is zero: a hole shows.
 fn octet(number: u64, offset: u64) -> u8 {
     ((offset * 31 + offset / 512) as u8 ^ number as u8) | 1
 }
@@ -60,8 +60,8 @@ fn victim() {
         let keys: HashMap<_, _> = [(HOST, KEY)].into();
         let server = Server::new(ServerConfig {
             store: Some(store.clone()),
-            octets: Some(store),
-            options: FlowOptions { keeps: Keeps::Stored, ..FlowOptions::default() },
+            byte_store: Some(store),
+            options: FlowOptions { ack_policy: AckPolicy::Stored, ..FlowOptions::default() },
             clock: Clock::at(NOW),
             ..ServerConfig::new(Arc::new(keys))
         });
@@ -87,7 +87,7 @@ fn victim() {
     });
 }
 
-/// A flow that is dropped is given up, and its octets with it: it is returned.
+/// A flow that is dropped is given up, and its bytes with it: it is returned.
 async fn send(mut flow: FlowStream, number: u64, mut dice: Pcg64Mcg) -> FlowStream {
     let mut at = 0;
     for _ in 0..STEPS {
@@ -149,7 +149,7 @@ fn check(folder: &Path, notes: &[String]) -> Result<(), String> {
         let mut octets = vec![0; (to - from) as usize];
         let len = store.read(name, from, &mut octets).map_err(|error| error.to_string())?;
         if len != octets.len() || (from..).zip(&octets).any(|(at, found)| *found != octet(number, at)) {
-            return Err(format!("flow {number}: {len} of {} octets, or others, and {told:?}", octets.len()));
+            return Err(format!("flow {number}: {len} of {} bytes, or others, and {told:?}", octets.len()));
         }
     }
     Ok(())

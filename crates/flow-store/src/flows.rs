@@ -4,7 +4,7 @@ use crate::log::{Damage, Entry, Kind, Log, OpenError, entry_len, name_of};
 use crate::sync::Logged;
 use crate::{Due, Kept, Life, Lifetimes, Settings, StoreError};
 use hoop_clock::{Clock, Over};
-use hoop_flow::{FlowId, FlowName, HostId, ended};
+use hoop_flow::{DeviceId, FlowId, FlowName, ended};
 use hoop_flow_table::{self as table, Full, Id, Image, Table, Times};
 use hoop_units::UnixTime;
 use std::collections::VecDeque;
@@ -83,7 +83,7 @@ impl Flows {
         self.table.usage()
     }
 
-    /// Octets on disk.
+    /// Bytes on disk.
     pub fn disk(&self) -> u64 {
         self.log.total()
     }
@@ -215,7 +215,7 @@ impl Flows {
         let image = self.table.image(id).map_or_else(|| self.read(id), Ok);
         let image = image.and_then(|image| Ok((image.name, kept(&image)?)));
         // Of one that cannot be read the name is not known any more.
-        let nobody = FlowName { host: HostId([0; 20]), flow: FlowId(0) };
+        let nobody = FlowName { host: DeviceId([0; 20]), flow: FlowId(0) };
         let name = image.as_ref().map_or(nobody, |(name, _)| *name);
         let dropped = self.drop_flow(id, name, Some((ended::EXPIRED, self.clock.unix())));
         if outcome.is_ok() {
@@ -360,7 +360,7 @@ fn recover(table: &mut Table<RandomState>, log: &mut Log, entry: &Entry<'_>, now
     }
 }
 
-/// Eight octets of an entry, or 0.
+/// Eight bytes of an entry, or 0.
 fn number(octets: &[u8], at: usize) -> u64 {
     octets.get(at..).and_then(|octets| octets.first_chunk()).map_or(0, |octets| u64::from_be_bytes(*octets))
 }

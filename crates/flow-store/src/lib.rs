@@ -1,8 +1,8 @@
-//! What a server keeps of its flows: [`FlowStore`], what and whose they are and how far they have come; [`OctetStore`], what devices have sent and the
+//! What a server keeps of its flows: [`FlowStore`], what and whose they are and how far they have come; [`ByteStore`], what devices have sent and the
 //! application has not consumed. `docs/flow-store.md` says what is to be written down before which frame leaves.
 //!
 //! The methods of both are synchronous and may wait for a disk: call them from threads that may block (`tokio::task::spawn_blocking`). Only
-//! [`When::Synced`], [`OctetStore::sync`] and [`FlowStore::tick`] wait for a sync, and those who wait at the same time share one.
+//! [`When::Synced`], [`ByteStore::sync`] and [`FlowStore::tick`] wait for a sync, and those who wait at the same time share one.
 
 mod flows;
 mod log;
@@ -24,7 +24,7 @@ pub use memory::MemoryStore;
 pub use settings::Settings;
 pub use store::{Report, Store, Usage, check};
 
-/// The longest attachment, in octets: a URL and something beside it.
+/// The longest attachment, in bytes: a URL and something beside it.
 pub const ATTACHMENT_MAX: usize = 1024;
 
 /// A flow as it is kept.
@@ -32,10 +32,10 @@ pub const ATTACHMENT_MAX: usize = 1024;
 pub struct Kept {
     /// The machine's part.
     pub record: Record,
-    /// What the application wants to find again with it, at most [`ATTACHMENT_MAX`] octets.
+    /// What the application wants to find again with it, at most [`ATTACHMENT_MAX`] bytes.
     pub attachment: Vec<u8>,
-    /// Whether what comes is in the [`OctetStore`] until it is consumed. Then [`FlowStore::take`] sets `record.kept` and `record.consumed` to what the
-    /// octets say, which may be later than the record.
+    /// Whether what comes is in the [`ByteStore`] until it is consumed. Then [`FlowStore::take`] sets `record.kept` and `record.consumed` to what the
+    /// bytes say, which may be later than the record.
     pub spools: bool,
 }
 
@@ -82,7 +82,7 @@ pub enum Due {
 /// The flows of a server.
 pub trait FlowStore: Debug + Send + Sync {
     /// Writes a flow down as it stands: a new one, or one that is known. To be called
-    /// - with [`When::Synced`] before the first ATTACHED of a flow leaves, before DATA beyond `record.written` leaves, before a FIN of its own leaves, and before octets
+    /// - with [`When::Synced`] before the first ATTACHED of a flow leaves, before DATA beyond `record.written` leaves, before a FIN of its own leaves, and before bytes
     ///   are dropped (`record.available`);
     /// - with [`When::Later`] whenever it becomes quiet or busy, or is detached. Everything else in a record may be out of date.
     ///
@@ -97,7 +97,7 @@ pub trait FlowStore: Debug + Send + Sync {
     /// If it cannot be read.
     fn take(&self, name: FlowName) -> Result<Found, StoreError>;
 
-    /// A flow has ended with this code: it is forgotten with its octets, and how it ended is remembered for a while. Written down later: if that is lost, the flow is
+    /// A flow has ended with this code: it is forgotten with its bytes, and how it ended is remembered for a while. Written down later: if that is lost, the flow is
     /// there again until it expires, and no harm is done.
     ///
     /// # Errors
@@ -112,9 +112,9 @@ pub trait FlowStore: Debug + Send + Sync {
 }
 
 /// What devices have sent and the application has not consumed, for flows with `keeps_at_once: false`.
-pub trait OctetStore: Debug + Send + Sync {
-    /// Takes octets in that follow on what there is of this flow; returns what lies before is there. A flow's first may begin anywhere. What is there already is passed over. They outlive a restart once a
-    /// [`OctetStore::sync`] that was begun later has returned, and may be acknowledged then ([`hoop_flow::Flow::keep`]).
+pub trait ByteStore: Debug + Send + Sync {
+    /// Takes bytes in that follow on what there is of this flow; returns what lies before is there. A flow's first may begin anywhere. What is there already is passed over. They outlive a restart once a
+    /// [`ByteStore::sync`] that was begun later has returned, and may be acknowledged then ([`hoop_flow::Flow::keep`]).
     ///
     /// # Errors
     /// [`StoreError::Gap`] if they do not follow; [`StoreError::Full`] and [`StoreError::DeviceFull`] if too much is held: try again when some is
@@ -127,17 +127,17 @@ pub trait OctetStore: Debug + Send + Sync {
     /// If the disk fails. What was appended since the last sync is not to be acknowledged then, ever: the disk may have lost it.
     fn sync(&self) -> Result<(), StoreError>;
 
-    /// Reads from `offset` on; returns how many octets there were, 0 at the end.
+    /// Reads from `offset` on; returns how many bytes there were, 0 at the end.
     ///
     /// # Errors
     /// [`StoreError::Gap`] before the first that is held; [`StoreError::Damaged`] if the disk gives back something else than was written.
     fn read(&self, name: FlowName, offset: u64, into: &mut [u8]) -> Result<usize, StoreError>;
 
-    /// The application needs nothing before `offset` any more. Written down later: after a restart it may be less, and the application is given some octets again. Whoever must not see
-    /// an octet twice notes down himself how far he has come, and consumes up to there after a restart.
+    /// The application needs nothing before `offset` any more. Written down later: after a restart it may be less, and the application is given some bytes again. Whoever must not see
+    /// a byte twice notes down himself how far he has come, and consumes up to there after a restart.
     ///
     /// # Errors
-    /// If the disk fails; the octets are gone nevertheless.
+    /// If the disk fails; the bytes are gone nevertheless.
     fn consume(&self, name: FlowName, offset: u64) -> Result<(), StoreError>;
 
     /// What is held of a flow: from what is consumed to the end. None: nothing was ever appended, or all was consumed before the last restart.
@@ -153,8 +153,8 @@ pub enum StoreError {
     /// As much as one device may have.
     #[error("the device has as much as one device may have: {0}")]
     DeviceFull(&'static str),
-    /// Octets that do not follow on, or are gone.
-    #[error("octet {asked} was asked for, and {held} is held")]
+    /// Bytes that do not follow on, or are gone.
+    #[error("byte {asked} was asked for, and {held} is held")]
     Gap {
         /// Which.
         asked: u64,
@@ -162,7 +162,7 @@ pub enum StoreError {
         held: ByteRange,
     },
     /// The caller's mistake.
-    #[error("an attachment of {0} octets is longer than {ATTACHMENT_MAX}")]
+    #[error("an attachment of {0} bytes is longer than {ATTACHMENT_MAX}")]
     Attachment(usize),
     /// The disk has no more room, or may not be written. It is tried again.
     #[error("the store cannot be written: {0}")]

@@ -1,9 +1,9 @@
-//! A log of entries in segments: [`Log`]. `docs/flow-store.md` §4 has the format octet by octet.
+//! A log of entries in segments: [`Log`]. `docs/flow-store.md` §4 has the format byte by byte.
 //!
-//! Only the last segment may hold octets that are not synced: a new one begins once the one before it is. What is not needed any more goes with the oldest
+//! Only the last segment may hold bytes that are not synced: a new one begins once the one before it is. What is not needed any more goes with the oldest
 //! segment, after what is still needed of it was appended again: so nothing comes back whose removal was written down later.
 
-use hoop_flow::{FlowId, FlowName, HostId};
+use hoop_flow::{DeviceId, FlowId, FlowName};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -19,10 +19,10 @@ pub const VERSION: u16 = 1;
 
 const MAGIC: &[u8; 8] = b"hoopflow";
 
-/// Octets of a segment's head.
+/// Bytes of a segment's head.
 const HEAD: u32 = 32;
 
-/// Octets before what an entry holds.
+/// Bytes before what an entry holds.
 const ENTRY_HEAD: usize = 12;
 
 /// Entries begin at multiples of it.
@@ -37,7 +37,7 @@ const SEGMENT_BITS: u32 = 24;
 /// The longest segment.
 pub const SEGMENT_MAX: u32 = 1 << SEGMENT_BITS;
 
-/// So many segments there may be: places of 31 bits in units of 16 octets reach over 2,048.
+/// So many segments there may be: places of 31 bits in units of 16 bytes reach over 2,048.
 const SEGMENTS_MAX: usize = 1_500;
 
 /// So much is written at once; what waits for that is in memory.
@@ -47,7 +47,7 @@ const BUFFER: usize = 256 * 1024;
 const READ_AHEAD: usize = 64 * 1024;
 const READ_ONE: usize = 512;
 
-/// Octets that are nothing: a hole that a power cut has left.
+/// Bytes that are nothing: a hole that a power cut has left.
 const PAD: u8 = 0;
 
 /// What lies before an offset of this segment is synced. It tells what a power cut may have left from what the disk has spoilt.
@@ -84,10 +84,10 @@ pub fn name_of(octets: &[u8; 28]) -> FlowName {
     let (mut host, mut flow) = ([0; 20], [0; 8]);
     host.copy_from_slice(&octets[..20]);
     flow.copy_from_slice(&octets[20..]);
-    FlowName { host: HostId(host), flow: FlowId(u64::from_be_bytes(flow)) }
+    FlowName { host: DeviceId(host), flow: FlowId(u64::from_be_bytes(flow)) }
 }
 
-/// What an entry of so many octets takes.
+/// What an entry of so many bytes takes.
 pub fn entry_len(octets: usize) -> u64 {
     ((ENTRY_HEAD + octets) as u64).next_multiple_of(ALIGN)
 }
@@ -97,7 +97,7 @@ pub fn entry_len(octets: usize) -> u64 {
 pub struct Damage {
     /// Where.
     pub file: PathBuf,
-    /// From which octet on.
+    /// From which byte on.
     pub offset: u64,
     /// How many.
     pub octets: u64,
@@ -143,7 +143,7 @@ struct Segment {
     file: Arc<File>,
     /// Of the salt and the number: where the checksums of its entries begin.
     seed: u32,
-    /// Octets that were written.
+    /// Bytes that were written.
     len: u32,
 }
 
@@ -328,17 +328,17 @@ impl Log {
         self.synced
     }
 
-    /// Octets of all segments.
+    /// Bytes of all segments.
     pub fn total(&self) -> u64 {
         self.segments.values().map(|segment| u64::from(segment.len)).sum::<u64>() + self.buffer.len() as u64
     }
 
-    /// An entry of so many octets is needed, after [`Log::open`] has told of it.
+    /// An entry of so many bytes is needed, after [`Log::open`] has told of it.
     pub const fn needs(&mut self, octets: u64) {
         self.live += octets;
     }
 
-    /// So many octets are needed no more.
+    /// So many bytes are needed no more.
     pub const fn release(&mut self, octets: u64) {
         self.live = self.live.saturating_sub(octets);
     }
@@ -471,7 +471,7 @@ impl Log {
         Ok(Some((kind, octets[ENTRY_HEAD..][..len].to_vec())))
     }
 
-    /// Has the window hold so many octets from an offset on, if there are as many.
+    /// Has the window hold so many bytes from an offset on, if there are as many.
     fn fill(&self, window: &mut Window, number: u32, segment: &Segment, offset: u32, least: usize) -> io::Result<()> {
         if window.from(number, offset).len() >= least {
             return Ok(());
@@ -525,7 +525,7 @@ impl Log {
 
     // ---- tidying ----
 
-    /// Whether much of what the log holds is needed no more. `more` octets are needed that were released.
+    /// Whether much of what the log holds is needed no more. `more` bytes are needed that were released.
     pub fn is_untidy(&self, more: u64) -> bool {
         let needed = (self.live + more).div_ceil(self.segment_len.into()) as usize;
         self.leaving.is_none() && self.segments.len() > 8 + 2 * needed
@@ -683,14 +683,14 @@ fn parse_head(octets: &[u8; HEAD as usize], kind: Kind, number: u32, path: &Path
     if u16::from_be_bytes([octets[10], octets[11]]) != kind as u16 || named != number {
         return Err(OpenError::Foreign(path.into()));
     }
-    let salt = u64::from_be_bytes(octets[16..24].try_into().expect("eight octets"));
+    let salt = u64::from_be_bytes(octets[16..24].try_into().expect("eight bytes"));
     let before = u32::from_be_bytes([octets[24], octets[25], octets[26], octets[27]]);
     Ok(Some(Head { seed: seed(number, salt), before }))
 }
 
 /// What a segment was found to hold.
 struct Scan {
-    /// Octets that are no entry: from, to.
+    /// Bytes that are no entry: from, to.
     holes: Vec<(u32, u32)>,
     /// Behind the last entry.
     valid_end: u32,

@@ -1,6 +1,6 @@
 //! A store without a disk: [`MemoryStore`].
 
-use crate::{ATTACHMENT_MAX, Due, FlowStore, Found, Kept, Life, OctetStore, StoreError, When};
+use crate::{ATTACHMENT_MAX, ByteStore, Due, FlowStore, Found, Kept, Life, StoreError, When};
 use hoop_flow::FlowName;
 use hoop_units::ByteRange;
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ pub struct MemoryStore {
 struct Inner {
     flows: BTreeMap<FlowName, Kept>,
     ended: BTreeMap<FlowName, u64>,
-    /// From which offset on, and the octets.
+    /// From which offset on, and the bytes.
     octets: BTreeMap<FlowName, (u64, Vec<u8>)>,
 }
 
@@ -63,7 +63,7 @@ impl FlowStore for MemoryStore {
     }
 }
 
-impl OctetStore for MemoryStore {
+impl ByteStore for MemoryStore {
     fn append(&self, name: FlowName, offset: u64, octets: &[u8]) -> Result<u64, StoreError> {
         let mut inner = self.inner.lock();
         let (start, held) = inner.octets.entry(name).or_insert((offset, Vec::new()));

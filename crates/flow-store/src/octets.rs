@@ -3,13 +3,13 @@
 use crate::log::{Damage, Entry, Kind, Log, OpenError, entry_len, name_of};
 use crate::sync::Logged;
 use crate::{Settings, StoreError};
-use hoop_flow::{FlowName, HostId};
+use hoop_flow::{DeviceId, FlowName};
 use hoop_units::ByteRange;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::Path;
 
-/// Octets of a stream: host(20), flow(8), offset(8), octets.
+/// Bytes of a stream: host(20), flow(8), offset(8), bytes.
 const OCTETS: u8 = 2;
 
 /// What lies before is consumed: host(20), flow(8), offset(8).
@@ -24,7 +24,7 @@ const PIECE: usize = 65_536;
 /// What a piece counts for at least: so what is known of pieces takes little memory beside the bound, however small they are.
 const PIECE_COUNTS: u64 = 1_024;
 
-/// Consecutive octets, where they are.
+/// Consecutive bytes, where they are.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     offset: u64,
@@ -62,13 +62,13 @@ pub struct Octets {
     streams: HashMap<FlowName, Stream>,
     log: Log,
     /// What each device's pieces count.
-    hosts: HashMap<HostId, u64>,
+    hosts: HashMap<DeviceId, u64>,
     held: u64,
     most: u64,
     most_per_host: u64,
     /// Pieces that were copied out of the oldest segment, which is there as long as the copies are not synced: of whom, from where, and where to.
     moved: Vec<(FlowName, Piece, u64)>,
-    /// Flows that were forgotten, and behind which position that is synced, if it was told: until then a restart may find their octets.
+    /// Flows that were forgotten, and behind which position that is synced, if it was told: until then a restart may find their bytes.
     forgotten: HashMap<FlowName, Option<u64>>,
     /// Streams of which the log may not say where they start.
     unmarked: Vec<FlowName>,
@@ -104,7 +104,7 @@ impl Octets {
         Ok((octets, damages))
     }
 
-    /// What counts against the bound, and the octets on disk.
+    /// What counts against the bound, and the bytes on disk.
     pub fn usage(&self) -> (u64, u64) {
         (self.held, self.log.total())
     }
@@ -151,23 +151,23 @@ impl Octets {
         Ok(end)
     }
 
-    fn admit(&self, host: HostId, counts: u64) -> Result<(), StoreError> {
+    fn admit(&self, host: DeviceId, counts: u64) -> Result<(), StoreError> {
         if self.held + counts > self.most {
-            return Err(StoreError::Full("as many octets as it may that nobody has consumed"));
+            return Err(StoreError::Full("as many bytes as it may that nobody has consumed"));
         }
         let held = self.hosts.get(&host).copied().unwrap_or_default();
         match held + counts > self.most_per_host {
-            true => Err(StoreError::DeviceFull("octets that nobody has consumed")),
+            true => Err(StoreError::DeviceFull("bytes that nobody has consumed")),
             false => Ok(()),
         }
     }
 
-    fn count(&mut self, host: HostId, counts: u64) {
+    fn count(&mut self, host: DeviceId, counts: u64) {
         self.held += counts;
         *self.hosts.entry(host).or_default() += counts;
     }
 
-    fn uncount(&mut self, host: HostId, counts: u64) {
+    fn uncount(&mut self, host: DeviceId, counts: u64) {
         self.held -= counts;
         if let Some(held) = self.hosts.get_mut(&host) {
             *held -= counts;
@@ -186,7 +186,7 @@ impl Octets {
         let mut have = 0;
         for piece in stream.pieces.range(first..) {
             let at = offset + have as u64;
-            let damaged = || StoreError::Damaged(format!("octet {at} of a flow is not what was written"));
+            let damaged = || StoreError::Damaged(format!("byte {at} of a flow is not what was written"));
             let (_, octets) = self.log.read(piece.position)?.ok_or_else(damaged)?;
             let octets = octets.get(36 + (at - piece.offset) as usize..).ok_or_else(damaged)?;
             let len = octets.len().min(into.len() - have);
@@ -219,7 +219,7 @@ impl Octets {
         Ok(())
     }
 
-    /// Appends what the log does not say: because it could not be written, or was lost, or goes without saying until octets follow. To be done before a sync after which octets are
+    /// Appends what the log does not say: because it could not be written, or was lost, or goes without saying until bytes follow. To be done before a sync after which bytes are
     /// said to be kept.
     pub fn write_marks(&mut self) -> Result<(), StoreError> {
         if self.has_untold {
@@ -268,7 +268,7 @@ impl Octets {
         Ok(())
     }
 
-    /// Whether a restart could find octets of this flow that are forgotten.
+    /// Whether a restart could find bytes of this flow that are forgotten.
     pub fn may_return(&self, name: FlowName) -> bool {
         self.forgotten.get(&name).is_some_and(|end| end.is_none_or(|end| end > self.log.synced()))
     }

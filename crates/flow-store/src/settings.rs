@@ -15,7 +15,7 @@ pub struct Settings {
     pub limits: Limits,
     /// How long they are kept.
     pub lifetimes: Lifetimes,
-    /// Octets in all that nobody has consumed. A piece, as it was appended, counts for what it takes on disk, 1 KiB at least. Tidying may need as much again, and eight segments.
+    /// Bytes in all that nobody has consumed. A piece, as it was appended, counts for what it takes on disk, 1 KiB at least. Tidying may need as much again, and eight segments.
     pub octets: u64,
     /// The same for one device.
     pub octets_per_host: u64,
@@ -28,7 +28,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// For a machine with a gigabyte or two: ten million flows, 100,000 of a device, a million in memory; 4 GiB of octets, 64 MiB of a device. Quiet flows are parked after
+    /// For a machine with a gigabyte or two: ten million flows, 100,000 of a device, a million in memory; 4 GiB of bytes, 64 MiB of a device. Quiet flows are parked after
     /// 30 s; a flow expires an hour after its deadline, or after 30 days.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {

@@ -5,7 +5,7 @@ use crate::log::{self, Damage, Kind, OpenError};
 use crate::octets::Octets;
 use crate::settings::Settings;
 use crate::sync::{Mark, Shared};
-use crate::{Due, FlowStore, Found, Kept, Life, OctetStore, StoreError, When};
+use crate::{ByteStore, Due, FlowStore, Found, Kept, Life, StoreError, When};
 use hoop_clock::Clock;
 use hoop_files::{Lock, LockError};
 use hoop_flow::FlowName;
@@ -28,13 +28,13 @@ pub struct Usage {
     pub resident: usize,
     /// Devices that have any.
     pub hosts: usize,
-    /// Octets of memory for all that.
+    /// Bytes of memory for all that.
     pub memory: usize,
-    /// Octets on disk of the flows.
+    /// Bytes on disk of the flows.
     pub disk: u64,
     /// What counts against [`Settings::octets`].
     pub octets: u64,
-    /// Octets on disk of these.
+    /// Bytes on disk of these.
     pub octets_disk: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct Report {
 pub struct Store {
     flows: Shared<Flows>,
     octets: Shared<Octets>,
-    /// Whose octets are needed no more, which is told once the log of flows is synced: a flow that a restart brought back without them would be lost.
+    /// Whose bytes are needed no more, which is told once the log of flows is synced: a flow that a restart brought back without them would be lost.
     leaving: Mutex<Leaving>,
     ticking: Mutex<()>,
     damages: Vec<Damage>,
@@ -60,7 +60,7 @@ pub struct Store {
     _lock: Lock,
 }
 
-/// Why octets of a flow are needed no more.
+/// Why bytes of a flow are needed no more.
 #[derive(Clone, Copy, Debug)]
 enum Why {
     /// It is removed.
@@ -182,14 +182,14 @@ impl Store {
         Ok(self.flows.sync_since(mark)?)
     }
 
-    /// The same of octets: what the log does not say of them, and could not be written or was lost, is appended before.
+    /// The same of bytes: what the log does not say of them, and could not be written or was lost, is appended before.
     fn sync_octets(&self) -> Result<(), StoreError> {
         let (written, mark) = self.octets.with_mark(Octets::write_marks);
         written?;
         Ok(self.octets.sync_since(mark)?)
     }
 
-    /// What there is of octets of an earlier flow by this name are not those of the next.
+    /// What there is of bytes of an earlier flow by this name are not those of the next.
     fn forget_earlier(&self, name: FlowName) -> Result<(), StoreError> {
         let known = self.leaving.lock().of.get(&name).copied();
         if let Some((number, Why::Removed)) = known {
@@ -205,7 +205,7 @@ impl Store {
         Ok(())
     }
 
-    /// A flow is gone, and its octets with it; the log is told of them later.
+    /// A flow is gone, and its bytes with it; the log is told of them later.
     fn octets_leave(&self, name: FlowName) {
         if self.octets.with(|octets| octets.drop_stream(name)) {
             self.leaving.lock().put(name, Why::Removed);
@@ -267,14 +267,14 @@ impl FlowStore for Store {
             Known::Unknown => return Ok(Found::Unknown),
         };
         let held = self.octets.with(|octets| octets.held(name));
-        // Octets may have been kept for it since its record was written; then what it says to be consumed was read, and not kept.
+        // Bytes may have been kept for it since its record was written; then what it says to be consumed was read, and not kept.
         if !kept.spools && held.is_some() {
             (kept.spools, kept.record.consumed) = (true, kept.record.kept);
         }
         if kept.spools {
             let held = held.unwrap_or(ByteRange::new(kept.record.consumed, kept.record.consumed));
             kept.record.consumed = kept.record.consumed.max(held.start);
-            // The octets themselves say what is kept: where the disk has spoilt some, they are asked for again.
+            // The bytes themselves say what is kept: where the disk has spoilt some, they are asked for again.
             kept.record.kept = held.end.max(kept.record.consumed);
             self.octets.with(|octets| octets.go_on(name, kept.record.consumed))?;
         }
@@ -307,7 +307,7 @@ impl FlowStore for Store {
     }
 }
 
-impl OctetStore for Store {
+impl ByteStore for Store {
     fn append(&self, name: FlowName, offset: u64, octets: &[u8]) -> Result<u64, StoreError> {
         self.octets.with(|store| store.append(name, offset, octets))
     }
@@ -353,11 +353,11 @@ impl From<StoreError> for io::Error {
 mod tests {
     use super::*;
     use crate::sync::Logged as _;
-    use hoop_flow::{FlowId, FlowKey, HostId, Record};
+    use hoop_flow::{DeviceId, FlowId, FlowKey, Record};
     use std::fs;
 
     fn kept(number: u64, written: u64) -> Kept {
-        let name = FlowName { host: HostId([1; 20]), flow: FlowId(number) };
+        let name = FlowName { host: DeviceId([1; 20]), flow: FlowId(number) };
         let record = Record { written, ..Record::of_server(name, FlowKey([2; 32])) };
         Kept { record, attachment: vec![3; 900], spools: true }
     }

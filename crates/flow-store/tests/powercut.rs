@@ -4,8 +4,8 @@
 //! `HOOP_SEED` repeats a run, `HOOP_CYCLES` makes it longer.
 #![allow(missing_docs)]
 
-use hoop_flow::{FlowId, FlowKey, FlowName, HostId, Record};
-use hoop_flow_store::{FlowStore, Found, Kept, Life, OctetStore, Settings, Store, When};
+use hoop_flow::{DeviceId, FlowId, FlowKey, FlowName, Record};
+use hoop_flow_store::{ByteStore, FlowStore, Found, Kept, Life, Settings, Store, When};
 use hoop_powercut::{Trial, note};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -31,7 +31,7 @@ fn settings(folder: &Path) -> Settings {
 }
 
 fn name(number: u64) -> FlowName {
-    FlowName { host: HostId([number as u8; 20]), flow: FlowId(number) }
+    FlowName { host: DeviceId([number as u8; 20]), flow: FlowId(number) }
 }
 
 fn kept(number: u64, written: u64) -> Kept {
@@ -39,12 +39,12 @@ fn kept(number: u64, written: u64) -> Kept {
     Kept { record, attachment: vec![written as u8; (written % 900) as usize], spools: true }
 }
 
-/// No octet of it is zero: a hole shows.
+/// No byte of it is zero: a hole shows.
 fn octet(number: u64, offset: u64) -> u8 {
     ((offset * 31 + offset / 512) as u8 ^ number as u8) | 1
 }
 
-/// The child: puts flows and octets until its steps are done; and says what it was told.
+/// The child: puts flows and bytes until its steps are done; and says what it was told.
 #[test]
 #[ignore = "run by the tests below, as a process of its own"]
 fn victim() {
@@ -157,7 +157,7 @@ fn check(folder: &Path, notes: &[String]) -> Result<(), String> {
             return Err(format!("flow {number} is gone, and {told:?}"));
         };
         let record = &found.record;
-        // Of one that was removed any state may be there, with its octets; and of the next by this name.
+        // Of one that was removed any state may be there, with its bytes; and of the next by this name.
         if told.written == 0 || (told.was_removed && record.written == 1) {
             continue;
         }
@@ -173,7 +173,7 @@ fn check(folder: &Path, notes: &[String]) -> Result<(), String> {
         let mut octets = vec![0; (record.kept - record.consumed) as usize];
         let len = store.read(name(number), record.consumed, &mut octets).map_err(|error| error.to_string())?;
         if len != octets.len() || (record.consumed..).zip(&octets).any(|(at, found)| *found != octet(number, at)) {
-            return Err(format!("flow {number}: {len} of {} octets, or others, and {told:?}", octets.len()));
+            return Err(format!("flow {number}: {len} of {} bytes, or others, and {told:?}", octets.len()));
         }
     }
     // It goes on.

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::hash::BuildHasher;
 use hashbrown::HashMap;
-use hoop_flow::{FlowName, HostId};
+use hoop_flow::{DeviceId, FlowName};
 use hoop_units::UnixTime;
 
 /// Remembers how the last flows ended, for some time: no more than so many, and of one device no more than its share, so that none pushes out what is remembered of others.
@@ -13,8 +13,8 @@ pub struct Ends<V, S> {
     /// In the order in which they ended.
     order: BTreeMap<u64, (FlowName, UnixTime)>,
     /// The same for each device.
-    of_host: BTreeSet<(HostId, u64)>,
-    counts: HashMap<HostId, usize, S>,
+    of_host: BTreeSet<(DeviceId, u64)>,
+    counts: HashMap<DeviceId, usize, S>,
     next: u64,
     most: usize,
     most_of_host: usize,

@@ -43,7 +43,7 @@ impl Expiry {
 
     pub fn insert(&mut self, entry: u32, expires: u32, ranks: &mut impl Ranks) {
         if self.heap.len() == self.heap.capacity() {
-            // Not to twice the size: that would be eight octets a flow for nothing.
+            // Not to twice the size: that would be eight bytes a flow for nothing.
             self.heap.reserve_exact(self.heap.len() / 16 + 64);
         }
         self.heap.push(Item { expires, entry });

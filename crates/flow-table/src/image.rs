@@ -1,20 +1,20 @@
-//! A flow's record in octets: [`Image`].
+//! A flow's record in bytes: [`Image`].
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use hoop_flow::{DeviceKey, FlowId, FlowKey, FlowName, HostId, Record};
+use hoop_flow::{DeviceId, DeviceKey, FlowId, FlowKey, FlowName, Record};
 use hoop_units::UnixTime;
 
 /// The version of the encoding.
 const VERSION: u8 = 1;
 
-/// The octets that every record has.
+/// The bytes that every record has.
 pub const FIXED_LEN: usize = 136;
 
 /// Where the name stands.
 const HOST_AT: usize = 12;
 
-/// The most octets behind them: four numbers, what an OPEN needs, and an attachment.
+/// The most bytes behind them: four numbers, what an OPEN needs, and an attachment.
 pub const TAIL_MAX: usize = 4 * 8 + (64 + 1 + 255) + ATTACHMENT_MAX;
 
 /// The longest attachment.
@@ -29,7 +29,7 @@ const SIZE: u8 = 1 << 5;
 const RESET: u8 = 1 << 6;
 const ENDED: u8 = 1 << 7;
 
-/// A flow as it is kept: what every one has in fields of their own, what few have and the attachment in a row of octets, the *tail*.
+/// A flow as it is kept: what every one has in fields of their own, what few have and the attachment in a row of bytes, the *tail*.
 ///
 /// `docs/flow-store.md` §3 has the layout.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub(crate) struct Body {
     pub(crate) flags: u8,
 }
 
-/// Octets that are no record.
+/// Bytes that are no record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ImageError {
     /// Made by a later version.
@@ -68,10 +68,10 @@ pub enum ImageError {
 }
 
 impl Image {
-    /// Of a record, its attachment, and whether its octets are spooled.
+    /// Of a record, its attachment, and whether its bytes are spooled.
     ///
     /// # Errors
-    /// If the attachment has more than 1024 octets, or the service more than 255.
+    /// If the attachment has more than 1024 bytes, or the service more than 255.
     pub fn new(
         record: &Record,
         attachment: &[u8],
@@ -118,7 +118,7 @@ impl Image {
         Ok(Self { name: record.name, since, is_attached, body, tail })
     }
 
-    /// The record, the attachment, and whether its octets are spooled.
+    /// The record, the attachment, and whether its bytes are spooled.
     ///
     /// # Errors
     /// If the tail is not what the flags say.
@@ -160,7 +160,7 @@ impl Image {
         (self.body.deadline != 0).then_some(UnixTime(self.body.deadline))
     }
 
-    /// How many octets [`Image::put`] writes.
+    /// How many bytes [`Image::put`] writes.
     pub fn len(&self) -> usize {
         FIXED_LEN + self.tail.len()
     }
@@ -204,7 +204,7 @@ impl Image {
         }
         let deadline = u32::from_be_bytes(take(&mut rest)?);
         let since = UnixTime(u32::from_be_bytes(take(&mut rest)?));
-        let host = HostId(take(&mut rest)?);
+        let host = DeviceId(take(&mut rest)?);
         let flow = take_number(&mut rest)?;
         let key = take(&mut rest)?;
         let mut numbers = [0; 8];
@@ -248,7 +248,7 @@ mod tests {
 
     fn record(full: bool) -> Record {
         Record {
-            name: FlowName { host: HostId([7; 20]), flow: FlowId(0x0102_0304_0506_0708) },
+            name: FlowName { host: DeviceId([7; 20]), flow: FlowId(0x0102_0304_0506_0708) },
             key: FlowKey([9; 32]),
             is_device: full,
             epoch: 1,
@@ -285,7 +285,7 @@ mod tests {
                 assert_eq!((found.key.0, found_attachment, spools), ([9; 32], attachment.clone(), full));
                 let least = octets.len() - attachment.len();
                 for len in 0..least {
-                    assert!(Image::parse(&octets[..len]).is_err(), "{len} of {} octets are a record", octets.len());
+                    assert!(Image::parse(&octets[..len]).is_err(), "{len} of {} bytes are a record", octets.len());
                 }
             }
         }

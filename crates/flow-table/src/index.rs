@@ -33,7 +33,7 @@ impl Index {
         Self { shards: WIDTHS.iter().map(|_| HashTable::new()).collect() }
     }
 
-    /// What it takes, in octets.
+    /// What it takes, in bytes.
     pub fn bytes(&self) -> usize {
         self.shards.iter().map(HashTable::allocation_size).sum()
     }
@@ -80,7 +80,7 @@ mod tests {
         for entry in 0..300_000 {
             index.insert(print(entry), entry, print);
             let each = index.bytes() as f64 / f64::from(entry + 1);
-            assert!(entry < 20_000 || each < 9.5, "{each} octets for each of {entry}");
+            assert!(entry < 20_000 || each < 9.5, "{each} bytes for each of {entry}");
         }
         assert!((0..300_000).all(|entry| index.find(print(entry)).any(|known| known == entry)));
         assert_eq!(index.iter().count(), 300_000);

@@ -1,4 +1,4 @@
-//! A server's flows in memory: which there are, where each is, when it expires, and who has how many ([`Table`]); and a flow's record in octets
+//! A server's flows in memory: which there are, where each is, when it expires, and who has how many ([`Table`]); and a flow's record in bytes
 //! ([`Image`]). `docs/flow-store.md` tells it from outside.
 //!
 //! ```text
@@ -10,16 +10,16 @@
 //!                                                                     deadline and grace have passed, or it is old: expired
 //! ```
 //!
-//! Everything here is pure: times are told, and so is the hash; disks are the caller's. A flow costs 32 octets wherever it is, and 144 and its attachment besides while it is in memory;
-//! a device with any flow costs 24 and a place in a hash table. Nothing is copied when there are more: all are in chunks of 64 or 256 KiB, but the hash tables, of four octets a flow, and the
+//! Everything here is pure: times are told, and so is the hash; disks are the caller's. A flow costs 32 bytes wherever it is, and 144 and its attachment besides while it is in memory;
+//! a device with any flow costs 24 and a place in a hash table. Nothing is copied when there are more: all are in chunks of 64 or 256 KiB, but the hash tables, of four bytes a flow, and the
 //! order in which they expire, of eight.
 #![no_std]
 
 extern crate alloc;
 
+mod devices;
 mod ends;
 mod expiry;
-mod hosts;
 mod image;
 mod index;
 mod slab;

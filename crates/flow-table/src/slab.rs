@@ -44,7 +44,7 @@ impl<T: Copy + Default> Slab<T> {
         self.len
     }
 
-    /// What the chunks take, in octets.
+    /// What the chunks take, in bytes.
     pub fn bytes(&self) -> usize {
         (self.chunks.len() - self.absent.len()) * self.cells * self.stride * size_of::<T>()
     }
@@ -155,7 +155,7 @@ mod tests {
         }
         let full = slab.bytes();
         cells[100..].iter().for_each(|cell| slab.remove(*cell));
-        assert!(slab.bytes() <= 2 * 65_536 && slab.bytes() < full, "{} octets are held", slab.bytes());
+        assert!(slab.bytes() <= 2 * 65_536 && slab.bytes() < full, "{} bytes are held", slab.bytes());
         for (number, cell) in cells[..100].iter().enumerate() {
             assert_eq!(slab.get(*cell), [number as u64; 2]);
         }

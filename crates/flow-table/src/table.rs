@@ -1,15 +1,15 @@
 //! Which flows there are: [`Table`].
 
+use crate::devices::Devices;
 use crate::ends::Ends;
 use crate::expiry::{Expiry, Ranks};
-use crate::hosts::Hosts;
 use crate::image::{Body, Image};
 use crate::index::Index;
 use crate::slab::{CHUNK_BYTES, Slab};
 use crate::tails::Tails;
 use alloc::collections::BTreeSet;
 use core::hash::BuildHasher;
-use hoop_flow::{FlowId, FlowName, HostId};
+use hoop_flow::{DeviceId, FlowId, FlowName};
 use hoop_units::UnixTime;
 
 /// Where on a disk a record is; what the number means is the caller's.
@@ -68,7 +68,7 @@ pub struct Limits {
     pub flows: usize,
     /// Flows of one device.
     pub flows_per_host: u32,
-    /// Octets of memory for flows that are not spilled: 144 each, and what is kept with it, rounded up to 16.
+    /// Bytes of memory for flows that are not spilled: 144 each, and what is kept with it, rounded up to 16.
     pub memory: usize,
     /// Flows of which is known how they ended.
     pub ends: usize,
@@ -127,13 +127,13 @@ pub struct Usage {
     pub hosts: usize,
     /// Flows of which is known how they ended.
     pub ends: usize,
-    /// Octets that count against [`Limits::memory`].
+    /// Bytes that count against [`Limits::memory`].
     pub memory: usize,
-    /// Octets of everything, what is empty in chunks and hash tables included; not of how flows ended.
+    /// Bytes of everything, what is empty in chunks and hash tables included; not of how flows ended.
     pub allocated: usize,
 }
 
-/// What is kept of every flow: 12 octets.
+/// What is kept of every flow: 12 bytes.
 #[derive(Clone, Copy, Default, Debug)]
 struct Entry {
     /// 32 bits of the name's hash.
@@ -144,7 +144,7 @@ struct Entry {
     rank: u32,
 }
 
-/// What is kept of a flow in memory: 144 octets.
+/// What is kept of a flow in memory: 144 bytes.
 #[derive(Clone, Copy, Default, Debug)]
 struct Slot {
     body: Body,
@@ -194,7 +194,7 @@ pub struct Table<S> {
     slots: Slab<Slot>,
     tails: Tails,
     tails_used: usize,
-    hosts: Hosts,
+    hosts: Devices,
     quiet: List,
     parked: List,
     /// Entries of flows that are to be written. Of those in memory alone.
@@ -217,7 +217,7 @@ impl<S: BuildHasher + Clone> Table<S> {
             slots: Slab::new(1, CHUNK_BYTES),
             tails: Tails::new(),
             tails_used: 0,
-            hosts: Hosts::new(),
+            hosts: Devices::new(),
             quiet: empty,
             parked: empty,
             dirty: BTreeSet::new(),
@@ -503,7 +503,7 @@ impl<S: BuildHasher + Clone> Table<S> {
     }
 
     /// Whether a device may have one flow more; its number, if it has any.
-    fn admit(&self, host: HostId) -> Result<Option<u32>, Full> {
+    fn admit(&self, host: DeviceId) -> Result<Option<u32>, Full> {
         if self.entries.len() >= self.limits.flows {
             return Err(Full::Flows);
         }

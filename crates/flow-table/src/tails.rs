@@ -1,4 +1,4 @@
-//! Octets of any length, in cells of multiples of 16: [`Tails`].
+//! Bytes of any length, in cells of multiples of 16: [`Tails`].
 
 use crate::image::TAIL_MAX;
 use crate::slab::Slab;
@@ -21,12 +21,12 @@ impl Tails {
         Self { classes: (1..=TAIL_MAX.div_ceil(UNIT)).map(|units| Slab::new(units, CHUNK_BYTES)).collect() }
     }
 
-    /// What the chunks take, in octets.
+    /// What the chunks take, in bytes.
     pub fn bytes(&self) -> usize {
         self.classes.iter().map(Slab::bytes).sum()
     }
 
-    /// Keeps octets, at most [`TAIL_MAX`]; they are found by the number and their length.
+    /// Keeps bytes, at most [`TAIL_MAX`]; they are found by the number and their length.
     pub fn insert(&mut self, octets: &[u8]) -> u32 {
         let Some(class) = octets.len().div_ceil(UNIT).checked_sub(1) else { return 0 };
         let class = &mut self.classes[class];

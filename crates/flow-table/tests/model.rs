@@ -1,7 +1,7 @@
 //! A table beside a plain map: random operations, with a disk that is a list. `HOOP_SEED` repeats a run.
 #![allow(missing_docs)]
 
-use hoop_flow::{FlowId, FlowKey, FlowName, HostId, Record};
+use hoop_flow::{DeviceId, FlowId, FlowKey, FlowName, Record};
 use hoop_flow_table::{Due, Ends, Full, Id, Image, Life, Lifetimes, Limits, Place, Table};
 use hoop_units::UnixTime;
 use rand_core::{Rng as _, SeedableRng as _};
@@ -39,7 +39,7 @@ impl Hasher for PoorHasher {
 }
 
 fn name(number: u32) -> FlowName {
-    FlowName { host: HostId([(number % 10) as u8; 20]), flow: FlowId(u64::from(number)) }
+    FlowName { host: DeviceId([(number % 10) as u8; 20]), flow: FlowId(u64::from(number)) }
 }
 
 fn image(number: u32, dice: &mut Pcg64Mcg, is_attached: bool, now: UnixTime) -> Image {
@@ -207,7 +207,7 @@ impl World {
         let usage = self.table.usage();
         assert_eq!(usage.flows, self.model.len());
         // What a flow in memory is told of besides, its end say, is not refused.
-        assert!(usage.memory <= LIMITS.memory + usage.resident * 16, "{} octets are held", usage.memory);
+        assert!(usage.memory <= LIMITS.memory + usage.resident * 16, "{} bytes are held", usage.memory);
         assert!(usage.ends <= LIMITS.ends);
         let hosts: std::collections::HashSet<u32> = self.model.keys().map(|number| number % 10).collect();
         assert_eq!(usage.hosts, hosts.len());
@@ -258,12 +258,12 @@ fn a_device_whose_flows_end_by_the_thousand_takes_no_place_of_others() {
     let mut dice = Pcg64Mcg::seed_from_u64(7);
     let mut ends = Ends::new(MOST, OF_HOST, 1_000, std::hash::RandomState::new());
     let mut all: Vec<(FlowName, u64, UnixTime)> = Vec::new();
-    let (mut now, quiet) = (UnixTime(1), FlowName { host: HostId([99; 20]), flow: FlowId(0) });
+    let (mut now, quiet) = (UnixTime(1), FlowName { host: DeviceId([99; 20]), flow: FlowId(0) });
     ends.insert(quiet, 0, now);
     all.push((quiet, 0, now));
     for code in 1..5_000_u64 {
         let host = (dice.next_u32() % 6) as u8;
-        let name = FlowName { host: HostId([host; 20]), flow: FlowId(u64::from(dice.next_u32() % 40)) };
+        let name = FlowName { host: DeviceId([host; 20]), flow: FlowId(u64::from(dice.next_u32() % 40)) };
         all.retain(|(known, ..)| *known != name);
         match dice.next_u32() % 8 {
             0 => ends.remove(name),
@@ -284,9 +284,9 @@ fn a_device_whose_flows_end_by_the_thousand_takes_no_place_of_others() {
     ends.forget_before(now);
     assert!(ends.is_empty());
     for host in 0..=MOST as u8 {
-        ends.insert(FlowName { host: HostId([host; 20]), flow: FlowId(0) }, 1, now);
+        ends.insert(FlowName { host: DeviceId([host; 20]), flow: FlowId(0) }, 1, now);
     }
-    assert_eq!((ends.len(), ends.get(FlowName { host: HostId([0; 20]), flow: FlowId(0) })), (MOST, None));
+    assert_eq!((ends.len(), ends.get(FlowName { host: DeviceId([0; 20]), flow: FlowId(0) })), (MOST, None));
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn a_flow_takes_no_more_than_it_is_said_to() {
     for number in 0..FLOWS {
         let mut host = [0; 20];
         host[..8].copy_from_slice(&(number / 10).to_le_bytes());
-        let name = FlowName { host: HostId(host), flow: FlowId(number) };
+        let name = FlowName { host: DeviceId(host), flow: FlowId(number) };
         let (mut record, ..) = parked.record().unwrap();
         (record.name, record.end) = (name, None);
         parked = Image::new(&record, &[7; 80], false, false, UnixTime(1)).unwrap();
@@ -309,11 +309,11 @@ fn a_flow_takes_no_more_than_it_is_said_to() {
     }
     let full = table.usage();
     let each = full.allocated as f64 / FLOWS as f64;
-    assert!(each < 200.0 + 80.0, "{each} octets for a flow in memory with an attachment of 80");
+    assert!(each < 200.0 + 80.0, "{each} bytes for a flow in memory with an attachment of 80");
     while table.spill(|_| true) {}
     let usage = table.usage();
     assert_eq!((usage.flows, usage.resident, usage.memory), (FLOWS as usize, 0, 0));
     let hosts = usage.hosts * (24 + 12);
     let each = (usage.allocated - hosts) as f64 / FLOWS as f64;
-    assert!(each <= 33.0, "{each} octets for a flow that is spilled");
+    assert!(each <= 33.0, "{each} bytes for a flow that is spilled");
 }

@@ -25,7 +25,7 @@ const ACK_PART: u64 = 4;
 /// How long an ACK waits for more to acknowledge, as in QUIC (RFC 9000 §13.2.1).
 const ACK_DELAY: Duration = Duration::from_millis(25);
 
-/// How long whoever keeps octets before it acknowledges them, or lacks some before them, waits until it says that it hears.
+/// How long whoever keeps bytes before it acknowledges them, or lacks some before them, waits until it says that it hears.
 const HEARS_DELAY: Duration = Duration::from_millis(250);
 
 /// A range that goes on with the one before it is reckoned to it up to this length: what is doubled on a faster lane is no longer.
@@ -34,7 +34,7 @@ const SENT_MAX: u64 = 256 * 1024;
 /// After how many round trips a lane that has nothing to send takes over what another has not brought.
 const DOUBLE_AFTER: u32 = 2;
 
-/// Whoever has no more than so many octets under way waits for them, and a lane that has nothing to send has room for them.
+/// Whoever has no more than so many bytes under way waits for them, and a lane that has nothing to send has room for them.
 const LITTLE: u64 = 256 * 1024;
 
 /// So many ranges may be under way on several lanes: the peer, who has every other one and a part of one from each lane, has fewer gaps than it bears. From here on a range that goes
@@ -71,7 +71,7 @@ pub mod ended {
     pub const FINISHED: u64 = 0;
     /// Its deadline has passed.
     pub const EXPIRED: u64 = 1;
-    /// One end lacks octets that the other no longer has.
+    /// One end lacks bytes that the other no longer has.
     pub const LOST: u64 = 2;
     /// The other end broke the protocol.
     pub const PROTOCOL: u64 = 3;
@@ -104,9 +104,9 @@ impl Default for Options {
 /// What is to be written to a lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Transmit {
-    /// These octets, one or more whole frames.
+    /// These bytes, one or more whole frames.
     Frames(Vec<u8>),
-    /// A DATA frame of these octets of the stream, which the owner has ([`crate::frame::put_data_head`]).
+    /// A DATA frame of these bytes of the stream, which the owner has ([`crate::frame::put_data_head`]).
     Data(ByteRange),
 }
 
@@ -152,7 +152,7 @@ pub enum Violation {
     /// More was sent than was granted.
     #[error("the peer sends more than it was granted")]
     Credit,
-    /// Octets past the end, or another end.
+    /// Bytes past the end, or another end.
     #[error("the peer sends past the end that it told, or tells another")]
     End,
     /// Too many gaps.
@@ -323,7 +323,7 @@ pub(crate) struct Opening {
 
 /// One flow at one of its ends: a pure machine.
 ///
-/// It knows offsets, not octets: its owner keeps what it sends until it is acknowledged, and takes what comes. Lanes come and go
+/// It knows offsets, not bytes: its owner keeps what it sends until it is acknowledged, and takes what comes. Lanes come and go
 /// ([`Flow::attach`], [`Flow::detach`]); whatever the peer may have missed with a lane is said again on the next.
 #[derive(Debug)]
 pub struct Flow {
@@ -366,7 +366,7 @@ const fn given_up(code: u64) -> u64 {
 }
 
 impl Flow {
-    /// A device's new flow. `nonce` is drawn for it; `service` has at most [`crate::frame::SERVICE_MAX`] octets.
+    /// A device's new flow. `nonce` is drawn for it; `service` has at most [`crate::frame::SERVICE_MAX`] bytes.
     pub fn open(name: FlowName, device_key: DeviceKey, nonce: [u8; 32], service: String, options: Options) -> Self {
         let key = device_key.flow_key(name, &nonce);
         let incoming = Incoming::new(options.window, 0, options.keeps_at_once);
@@ -520,7 +520,7 @@ impl Flow {
         self.outgoing.write(octets);
     }
 
-    /// After [`Flow::restore`]: the owner does not have the octets that it once wrote. It [writes](Flow::write) them again, from
+    /// After [`Flow::restore`]: the owner does not have the bytes that it once wrote. It [writes](Flow::write) them again, from
     /// [`Outgoing::available`] on, and they must be the same; nothing is sent that it has not written again.
     pub const fn supply_again(&mut self) {
         self.outgoing.supply_again();
@@ -882,7 +882,7 @@ impl Flow {
         Ok(Vec::new())
     }
 
-    /// Takes in that octets of a DATA frame, or of several that adjoin, came over a lane, as [`Flow::handle`] does; they need not lie together.
+    /// Takes in that bytes of a DATA frame, or of several that adjoin, came over a lane, as [`Flow::handle`] does; they need not lie together.
     ///
     /// # Errors
     /// As [`Flow::handle`].
@@ -976,7 +976,7 @@ impl Flow {
             }
             false => self.schedule_ack(now),
         };
-        // Whoever sends is to know that its octets arrive, though they cannot be acknowledged yet.
+        // Whoever sends is to know that its bytes arrive, though they cannot be acknowledged yet.
         self.ack_at = self.ack_at.or(Some(now + HEARS_DELAY)).filter(|_| !is_raised);
         self.finish_if_done();
         Ok(new)
@@ -1044,7 +1044,7 @@ impl Flow {
 
     // ---- what to send ----
 
-    /// What to write to a lane that takes about `room` octets. None: nothing now.
+    /// What to write to a lane that takes about `room` bytes. None: nothing now.
     pub fn poll_transmit(&mut self, lane: LaneId, room: usize, now: Timestamp) -> Option<Transmit> {
         self.now = self.now.max(now);
         self.mind_dark(now);
@@ -1110,7 +1110,7 @@ impl Flow {
         }
     }
 
-    /// Whether [`Flow::poll_transmit`] has something for this lane now, if it takes octets of the stream; what is late on others aside
+    /// Whether [`Flow::poll_transmit`] has something for this lane now, if it takes bytes of the stream; what is late on others aside
     /// ([`Flow::lane_timeout`]).
     pub fn wants(&self, lane: LaneId) -> bool {
         let Some(lane) = self.lanes.iter().find(|known| known.id == lane) else { return false };
@@ -1146,7 +1146,7 @@ impl Flow {
         lane.sent.iter().find(|sent| sent.range.end > acked).map(|sent| sent.at)
     }
 
-    /// Whether octets of the stream go over this lane now.
+    /// Whether bytes of the stream go over this lane now.
     fn carries_data(&self, lane: &Lane) -> bool {
         self.ended.is_none() && self.reset.is_none() && !self.stands_by(lane) && !lane.is_dark
     }
@@ -1208,13 +1208,13 @@ impl Flow {
         self.lanes.iter().filter_map(|lane| self.dark_at(lane)).min()
     }
 
-    /// Whether others carry what there is: octets and their acknowledgements.
+    /// Whether others carry what there is: bytes and their acknowledgements.
     fn stands_by(&self, lane: &Lane) -> bool {
         let normal = |lane: &Lane| lane.lane_use == Use::Normal && lane.stage == Stage::Up;
         lane.lane_use == Use::Backup && self.lanes.iter().any(normal)
     }
 
-    /// Whether there are octets to send over this lane that are on none. When what is under way is scattered, new ones go on where the last went, and make no more gaps.
+    /// Whether there are bytes to send over this lane that are on none. When what is under way is scattered, new ones go on where the last went, and make no more gaps.
     fn has_next(&self, lane: &Lane) -> bool {
         let goes_on = || lane.sent.back().is_some_and(|last| last.range.end == self.outgoing.sent());
         let may_go = || self.lanes.len() == 1 || !self.is_scattered() || goes_on();
@@ -1324,7 +1324,7 @@ impl Flow {
         Some(range)
     }
 
-    /// The first octets that a lane may take over now, and where they were sent: on which lane, as which of its ranges.
+    /// The first bytes that a lane may take over now, and where they were sent: on which lane, as which of its ranges.
     fn first_late(&self, at: usize, has_new: bool, now: Timestamp) -> Option<(ByteRange, usize, usize)> {
         let (acked, is_at_tail) = (self.outgoing.acked(), self.is_at_tail());
         let mut first: Option<(ByteRange, usize, usize)> = None;

@@ -1,9 +1,9 @@
-//! The frames of a lane, octet by octet as `docs/flow.md` §4 has them: [`Frame`].
+//! The frames of a lane, byte by byte as `docs/flow.md` §4 has them: [`Frame`].
 //!
 //! Every frame is a type, the length of what follows, and that: two varints and a payload. A number has one spelling, a
 //! field of choices knows its choices, and a payload ends where its length says.
 
-use crate::id::{FlowId, FlowName, HostId};
+use crate::id::{DeviceId, FlowId, FlowName};
 use crate::proof::{Binding, DeviceKey, FlowKey, PROOF_LEN};
 use crate::varint::{VARINT_MAX, VarintError, put_varint, take_varint};
 use alloc::vec::Vec;
@@ -12,13 +12,13 @@ use hoop_units::UnixTime;
 /// The version of the protocol that OPEN and RESUME name.
 pub const VERSION: u8 = 1;
 
-/// The most octets of a DATA frame's own: large, so that its head costs nothing; small, so that an ACK behind it waits little.
+/// The most bytes of a DATA frame's own: large, so that its head costs nothing; small, so that an ACK behind it waits little.
 pub const DATA_MAX: usize = 64 * 1024;
 
 /// The longest payload of any other frame: an OPEN with the longest service name takes less than half.
 pub const PAYLOAD_MAX: usize = 1024;
 
-/// The longest name of a service, in octets of UTF-8.
+/// The longest name of a service, in bytes of UTF-8.
 pub const SERVICE_MAX: usize = 255;
 
 /// Types from here on are for experiments: who does not know them passes over them.
@@ -45,18 +45,18 @@ pub enum Frame<'a> {
     Attached(Attached),
     /// 0x05, server: it is not.
     Refused(Refusal),
-    /// 0x06: octets of the flow.
+    /// 0x06: bytes of the flow.
     Data {
         /// Where the first of them belongs.
         offset: u64,
         /// At least one, at most [`DATA_MAX`].
         octets: &'a [u8],
     },
-    /// 0x07: all before `received` is kept, and the peer may send what lies before `credit`. The end of the stream counts as one octet more.
+    /// 0x07: all before `received` is kept, and the peer may send what lies before `credit`. The end of the stream counts as one byte more.
     Ack {
-        /// The first octet that is not kept.
+        /// The first byte that is not kept.
         received: u64,
-        /// The first octet that must not be sent.
+        /// The first byte that must not be sent.
         credit: u64,
     },
     /// 0x08: the stream ends here.
@@ -87,7 +87,7 @@ pub enum Frame<'a> {
 /// What a device asks of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Use {
-    /// 0: octets go over it.
+    /// 0: bytes go over it.
     #[default]
     Normal,
     /// 1: only if no normal lane is attached.
@@ -115,7 +115,7 @@ pub struct Open<'a> {
     pub lane_use: Use,
     /// The flow key's share that travels.
     pub nonce: [u8; 32],
-    /// What the flow is for: a name of the server's choosing, at most [`SERVICE_MAX`] octets.
+    /// What the flow is for: a name of the server's choosing, at most [`SERVICE_MAX`] bytes.
     pub service: &'a str,
     /// That the device has its key.
     pub proof: [u8; PROOF_LEN],
@@ -179,7 +179,7 @@ pub enum Refusal {
     Version,
 }
 
-/// The octets are no frame.
+/// The bytes are no frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
     /// A number in a longer form than it needs.
@@ -189,7 +189,7 @@ pub enum FrameError {
     #[error("no frame has type {0:#x}")]
     Type(u64),
     /// A payload longer than frames of its type have.
-    #[error("a frame of type {kind:#x} with {len} octets")]
+    #[error("a frame of type {kind:#x} with {len} bytes")]
     TooLong {
         /// The type.
         kind: u64,
@@ -208,7 +208,7 @@ impl<'a> Frame<'a> {
     /// Takes a frame from the front of `octets`; None if it has not come whole. Frames of unknown types are passed over.
     ///
     /// # Errors
-    /// If no octets to come could make a frame of it. A frame that is too long is refused by its head.
+    /// If no bytes to come could make a frame of it. A frame that is too long is refused by its head.
     pub fn take(octets: &mut &'a [u8]) -> Result<Option<Self>, FrameError> {
         loop {
             let mut rest = *octets;
@@ -285,26 +285,26 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Appends the head of a DATA frame whose `len` octets, 1 to [`DATA_MAX`], the caller writes behind it.
+/// Appends the head of a DATA frame whose `len` bytes, 1 to [`DATA_MAX`], the caller writes behind it.
 pub fn put_data_head(out: &mut Vec<u8>, offset: u64, len: usize) {
     put_varint(out, 0x06);
     put_varint(out, (crate::varint::varint_len(offset) + len) as u64);
     put_varint(out, offset);
 }
 
-/// What stands at the front of octets that have come.
+/// What stands at the front of bytes that have come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Front {
     /// Too little to tell.
     Short,
-    /// The head of a DATA frame, which has been taken; `len` octets of the stream from `offset` on follow it.
+    /// The head of a DATA frame, which has been taken; `len` bytes of the stream from `offset` on follow it.
     Data {
         /// Where the first of them belongs.
         offset: u64,
         /// 1 to [`DATA_MAX`].
         len: usize,
     },
-    /// The head of a frame of an unknown type, which has been taken; so many octets follow that are passed over.
+    /// The head of a frame of an unknown type, which has been taken; so many bytes follow that are passed over.
     Unknown {
         /// At most [`PAYLOAD_MAX`].
         len: usize,
@@ -313,7 +313,7 @@ pub enum Front {
     Other,
 }
 
-/// Takes the head of a DATA frame from the front of `octets`, so that its octets need not have come whole, nor lie together; or that of a frame
+/// Takes the head of a DATA frame from the front of `octets`, so that its bytes need not have come whole, nor lie together; or that of a frame
 /// of an unknown type.
 ///
 /// # Errors
@@ -452,7 +452,7 @@ impl<'a> Fields<'a> {
     }
 
     fn name(&mut self) -> Option<FlowName> {
-        Some(FlowName { host: HostId(self.array()?), flow: FlowId(u64::from_be_bytes(self.array()?)) })
+        Some(FlowName { host: DeviceId(self.array()?), flow: FlowId(u64::from_be_bytes(self.array()?)) })
     }
 
     fn deadline(&mut self) -> Option<Option<UnixTime>> {
@@ -609,7 +609,7 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    const NAME: FlowName = FlowName { host: HostId([7; 20]), flow: FlowId(0x0123_4567_89ab_cdef) };
+    const NAME: FlowName = FlowName { host: DeviceId([7; 20]), flow: FlowId(0x0123_4567_89ab_cdef) };
 
     fn open() -> Open<'static> {
         Open {
@@ -714,7 +714,7 @@ mod tests {
         passed.extend_from_slice(b"new");
         Frame::Park.put(&mut passed);
         assert_eq!(Frame::take(&mut &passed[..]), Ok(Some(Frame::Park)));
-        assert_eq!(Frame::take(&mut &[0x06, 0x01, 0x00][..]), Err(FrameError::Malformed(6)), "no octets");
+        assert_eq!(Frame::take(&mut &[0x06, 0x01, 0x00][..]), Err(FrameError::Malformed(6)), "no bytes");
     }
 
     #[test]

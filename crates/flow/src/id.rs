@@ -1,11 +1,11 @@
-//! Who and what: [`HostId`], [`FlowId`], [`FlowName`].
+//! Who and what: [`DeviceId`], [`FlowId`], [`FlowName`].
 
 use core::fmt;
 
-/// A device as one server knows it: 20 octets drawn at random, another for each server, so that two servers cannot tell that they
+/// A device as one server knows it: 20 bytes drawn at random, another for each server, so that two servers cannot tell that they
 /// serve the same device. Never made of a hardware address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostId(pub [u8; 20]);
+pub struct DeviceId(pub [u8; 20]);
 
 /// A flow of a device: 64 bits that the device draws at random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,19 +15,19 @@ pub struct FlowId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FlowName {
     /// Whose it is.
-    pub host: HostId,
+    pub host: DeviceId,
     /// Which of that device's.
     pub flow: FlowId,
 }
 
-impl fmt::Display for HostId {
+impl fmt::Display for DeviceId {
     /// 40 lower-case hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
     }
 }
 
-impl fmt::Debug for HostId {
+impl fmt::Debug for DeviceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

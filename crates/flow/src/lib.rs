@@ -1,6 +1,6 @@
 //! Flows: byte streams that outlive the connections which carry them (the session layer of D²TP; `docs/flow.md` has the frames).
 //!
-//! A flow has two streams of octets between a device and a server, and a name. *Carriers* (connections) come and go; an attachment of a flow
+//! A flow has two streams of bytes between a device and a server, and a name. *Carriers* (connections) come and go; an attachment of a flow
 //! to a carrier is a *lane*. A flow may have several lanes, or none for weeks.
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //!                           offline ────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Everything here is pure: no clock, socket, file or dice. [`Flow`] knows offsets and not octets; the server's disk, or a cached
+//! Everything here is pure: no clock, socket, file or dice. [`Flow`] knows offsets and not bytes; the server's disk, or a cached
 //! object on it, *is* the buffer that others would keep in memory.
 #![no_std]
 
@@ -28,7 +28,7 @@ mod send;
 mod varint;
 
 pub use flow::{Event, Flow, LANES_MAX, LaneId, Options, Transmit, Violation, ended};
-pub use id::{FlowId, FlowName, HostId};
+pub use id::{DeviceId, FlowId, FlowName};
 pub use proof::{Binding, DeviceKey, EXPORTER_LABEL, FlowKey, PROOF_LEN};
 pub use receive::{GAPS_MAX, Incoming};
 pub use record::Record;

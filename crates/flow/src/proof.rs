@@ -18,13 +18,13 @@ use core::fmt;
 use ring::digest;
 use ring::hmac::{self, HMAC_SHA256};
 
-/// How long a proof is, in octets.
+/// How long a proof is, in bytes.
 pub const PROOF_LEN: usize = 32;
 
 /// The label that carriers export their [`Binding`] under.
 pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-hoop-flow-v1";
 
-/// What is of one carrier alone: 32 octets of its TLS exporter, or the hash of both ends' nonces.
+/// What is of one carrier alone: 32 bytes of its TLS exporter, or the hash of both ends' nonces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Binding(pub [u8; 32]);
 

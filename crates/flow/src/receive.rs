@@ -7,7 +7,7 @@ use hoop_units::{ByteRange, RangeSet};
 /// The most gaps in what was received: lanes leave one each; who leaves more spends our memory.
 pub const GAPS_MAX: usize = 256;
 
-/// One direction, at its receiver. The octets themselves go to the caller, who says when they are kept and when they are consumed.
+/// One direction, at its receiver. The bytes themselves go to the caller, who says when they are kept and when they are consumed.
 #[derive(Clone, Debug)]
 pub struct Incoming {
     /// All before it has come.
@@ -145,13 +145,13 @@ impl Incoming {
         self.window
     }
 
-    /// What an ACK says: what is kept, the end counting as one octet more, and what the peer may send. It may from now on.
+    /// What an ACK says: what is kept, the end counting as one byte more, and what the peer may send. It may from now on.
     pub(crate) fn grant(&mut self) -> (u64, u64) {
         self.granted = self.wanted();
         (self.received(), self.granted)
     }
 
-    /// All before it is kept; the end counts as one octet more.
+    /// All before it is kept; the end counts as one byte more.
     pub(crate) fn received(&self) -> u64 {
         self.kept + u64::from(self.end == Some(self.kept))
     }

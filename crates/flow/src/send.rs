@@ -3,21 +3,21 @@
 use crate::record::Record;
 use hoop_units::{ByteRange, RangeSet};
 
-/// The octets that a peer may be sent before it has said anything: enough for a request, little enough to lose.
+/// The bytes that a peer may be sent before it has said anything: enough for a request, little enough to lose.
 pub const CREDIT_FIRST: u64 = 64 * 1024;
 
-/// One direction, at its sender. The octets themselves are the caller's: it hands over offsets, and is told which octets to send.
+/// One direction, at its sender. The bytes themselves are the caller's: it hands over offsets, and is told which bytes to send.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     /// All before it is kept by the peer; one more than `end` once it has the end too.
     acked: u64,
     /// What lies before it the caller has no more.
     available: u64,
-    /// The first octet that was never sent, as far as is known.
+    /// The first byte that was never sent, as far as is known.
     next: u64,
     /// What may have been sent lies before it: before a restart, anything that was written.
     reach: u64,
-    /// The first octet that is not written yet.
+    /// The first byte that is not written yet.
     end: u64,
     /// What lies from here on the owner has written once, but has not at hand yet: it was restarted, and supplies it again. Otherwise `end`.
     ready: u64,
@@ -25,7 +25,7 @@ pub struct Outgoing {
     is_unsure: bool,
     /// Whether nothing is written any more.
     finished: bool,
-    /// The first octet that the peer does not want yet.
+    /// The first byte that the peer does not want yet.
     credit: u64,
     /// What was sent over a lane that is gone, and is not acknowledged.
     again: RangeSet,
@@ -81,7 +81,7 @@ impl Outgoing {
         if self.acked < self.end { self.acked } else { self.end }
     }
 
-    /// The same, where the end counts as one octet more.
+    /// The same, where the end counts as one byte more.
     pub(crate) const fn received(&self) -> u64 {
         self.acked
     }
@@ -136,7 +136,7 @@ impl Outgoing {
     /// The caller has no more.
     pub(crate) const fn finish(&mut self) {
         self.finished = true;
-        // What the peer acknowledged and was not known to be written was the end, and no octet.
+        // What the peer acknowledged and was not known to be written was the end, and no byte.
         if self.is_unsure && self.ready + 1 == self.end && self.acked == self.end {
             self.end = self.ready;
             self.next = if self.next < self.end { self.next } else { self.end };
@@ -215,7 +215,7 @@ impl Outgoing {
         self.again.remove(range);
     }
 
-    /// The next octets to send, at most `max`; what was lost first.
+    /// The next bytes to send, at most `max`; what was lost first.
     pub(crate) fn next(&mut self, max: u64) -> Option<ByteRange> {
         if let Some(span) = self.first_again() {
             let range = ByteRange::new(span.start, span.end.min(span.start + max));
@@ -263,7 +263,7 @@ impl Outgoing {
         self.finished && self.next == self.end && self.again.is_empty()
     }
 
-    /// Whether all octets are sent, and the end may be told.
+    /// Whether all bytes are sent, and the end may be told.
     pub(crate) fn may_tell_end(&self) -> bool {
         self.is_all_sent() && !self.is_done()
     }

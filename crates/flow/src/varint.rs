@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 /// The largest number that can be written: 2^62 - 1.
 pub const VARINT_MAX: u64 = (1 << 62) - 1;
 
-/// How many octets `value` takes: 1, 2, 4 or 8.
+/// How many bytes `value` takes: 1, 2, 4 or 8.
 pub const fn varint_len(value: u64) -> usize {
     match value {
         0..0x40 => 1,
@@ -23,10 +23,10 @@ pub fn put_varint(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&octets[8 - len..]);
 }
 
-/// The octets hold no whole number yet, or one in a longer form than it needs.
+/// The bytes hold no whole number yet, or one in a longer form than it needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VarintError {
-    /// More octets may complete it.
+    /// More bytes may complete it.
     Short,
     /// Not the shortest form.
     Long,

@@ -4,13 +4,13 @@ use hoop_flow::frame::{
     Attached, DATA_MAX, Frame, FrameError, Front, Open, Refusal, Resume, Use, put_data_head, take_data_head,
 };
 use hoop_flow::{
-    Binding, CREDIT_FIRST, DeviceKey, Event, Flow, FlowId, FlowName, GAPS_MAX, HostId, LaneId, Options, Transmit,
+    Binding, CREDIT_FIRST, DeviceId, DeviceKey, Event, Flow, FlowId, FlowName, GAPS_MAX, LaneId, Options, Transmit,
     Violation, ended,
 };
 use hoop_units::{ByteRange, Timestamp};
 
 const KEY: DeviceKey = DeviceKey([9; 32]);
-const NAME: FlowName = FlowName { host: HostId([1; 20]), flow: FlowId(7) };
+const NAME: FlowName = FlowName { host: DeviceId([1; 20]), flow: FlowId(7) };
 const NONCE: [u8; 32] = [3; 32];
 const NOW: Timestamp = Timestamp::from_secs(1);
 
@@ -22,7 +22,7 @@ fn device() -> Flow {
     Flow::open(NAME, KEY, NONCE, "test".into(), Options::default())
 }
 
-/// What a flow has to say on a lane, as octets of frames alone.
+/// What a flow has to say on a lane, as bytes of frames alone.
 fn said(flow: &mut Flow, lane: LaneId) -> Vec<u8> {
     match flow.poll_transmit(lane, 0, NOW) {
         Some(Transmit::Frames(octets)) => octets,
@@ -85,7 +85,7 @@ fn a_resume_that_is_forged_replayed_stale_or_another_flows_attaches_nothing() {
         Resume { received: genuine.received + 1, ..genuine },
         Resume { epoch: genuine.epoch + 1, ..genuine },
         Resume { name: FlowName { flow: FlowId(8), ..NAME }, ..genuine },
-        Resume { name: FlowName { host: HostId([2; 20]), ..NAME }, ..genuine },
+        Resume { name: FlowName { host: DeviceId([2; 20]), ..NAME }, ..genuine },
     ] {
         assert_eq!(refused(&forged, 2), Some(Refusal::Unknown), "{forged:?}");
     }
@@ -214,7 +214,7 @@ fn a_data_frame_is_read_as_its_octets_come_as_it_is_when_it_is_whole() {
         let head = octets.len();
         octets.resize(head + len, 7);
         for cut in 0..head {
-            assert_eq!(take_data_head(&mut &octets[..cut]), Ok(Front::Short), "{cut} octets");
+            assert_eq!(take_data_head(&mut &octets[..cut]), Ok(Front::Short), "{cut} bytes");
         }
         let mut rest = &octets[..head];
         assert_eq!(take_data_head(&mut rest), Ok(Front::Data { offset, len }));
@@ -267,7 +267,7 @@ fn what_a_resume_acknowledges_is_told_as_what_an_ack_does() {
     assert!(std::iter::from_fn(|| server.poll_event()).any(|event| event == Event::Acked));
 }
 
-/// What octets of its stream a flow sends next, whatever else it says before.
+/// What bytes of its stream a flow sends next, whatever else it says before.
 fn data(flow: &mut Flow, lane: u64, room: usize) -> Option<ByteRange> {
     loop {
         match flow.poll_transmit(LaneId(lane), room, NOW)? {

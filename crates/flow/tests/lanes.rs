@@ -1,11 +1,11 @@
-//! Several lanes of one flow: which octets go over which.
+//! Several lanes of one flow: which bytes go over which.
 
 use hoop_flow::frame::{DATA_MAX, Frame, Use};
-use hoop_flow::{Binding, DeviceKey, Flow, FlowId, FlowName, HostId, LaneId, Options, Transmit};
+use hoop_flow::{Binding, DeviceId, DeviceKey, Flow, FlowId, FlowName, LaneId, Options, Transmit};
 use hoop_units::{ByteRange, Duration, Timestamp};
 
 const KEY: DeviceKey = DeviceKey([7; 32]);
-const NAME: FlowName = FlowName { host: HostId([1; 20]), flow: FlowId(2) };
+const NAME: FlowName = FlowName { host: DeviceId([1; 20]), flow: FlowId(2) };
 const FAST: LaneId = LaneId(0);
 const SLOW: LaneId = LaneId(1);
 const FAST_RTT: Duration = Duration::from_millis(20);

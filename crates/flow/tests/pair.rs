@@ -1,10 +1,12 @@
-//! A device and a server in simulated time, with carriers that are cut at any octet, address changes, restarts of either end, and outages of
+//! A device and a server in simulated time, with carriers that are cut at any byte, address changes, restarts of either end, and outages of
 //! days: what is written at one end comes out at the other, all of it, once, in order.
 //!
 //! `HOOP_SEED` repeats a run's choices, `HOOP_CYCLES` sets how many worlds there are.
 
 use hoop_flow::frame::{Frame, Refusal, Use, put_data_head};
-use hoop_flow::{Binding, DeviceKey, Event, Flow, FlowId, FlowName, HostId, LaneId, Options, Record, Transmit, ended};
+use hoop_flow::{
+    Binding, DeviceId, DeviceKey, Event, Flow, FlowId, FlowName, LaneId, Options, Record, Transmit, ended,
+};
 use hoop_netem::{Link, LinkConfig, Parcel, QueueLimit};
 use hoop_units::{Bitrate, ByteRange, Duration, RangeSet, Timestamp};
 use rand_core::{Rng as _, SeedableRng as _};
@@ -12,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 
 const KEY: DeviceKey = DeviceKey([9; 32]);
 
-const NAME: FlowName = FlowName { host: HostId([1; 20]), flow: FlowId(7) };
+const NAME: FlowName = FlowName { host: DeviceId([1; 20]), flow: FlowId(7) };
 
 /// Worlds, unless `HOOP_CYCLES` says otherwise.
 const WORLDS: u64 = 150;
@@ -29,7 +31,7 @@ const HELD_MAX: usize = 4;
 /// A world that has not come to its end after so many steps never does.
 const STEPS_MAX: u32 = 2_000_000;
 
-/// The octet at an offset of the stream that an end sends.
+/// The byte at an offset of the stream that an end sends.
 fn octet(from: Who, offset: u64) -> u8 {
     let mixed = (offset ^ from as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8
@@ -56,7 +58,7 @@ impl Who {
 struct End {
     flow: Option<Flow>,
     options: Options,
-    /// The octets that have come, and which they are.
+    /// The bytes that have come, and which they are.
     come: Vec<u8>,
     have: RangeSet,
     /// An older record: what is written down at leisure may be out of date.

@@ -2,7 +2,7 @@
 //! file is written.
 
 use hoop_flow::frame::{Attached, Frame, Open, Refusal, Resume, Use, put_data_head};
-use hoop_flow::{Binding, DeviceKey, FlowId, FlowName, HostId};
+use hoop_flow::{Binding, DeviceId, DeviceKey, FlowId, FlowName};
 use hoop_units::UnixTime;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,7 +18,7 @@ const fn counted<const N: usize>(from: u8) -> [u8; N] {
 }
 
 const KEY: DeviceKey = DeviceKey(counted(0x40));
-const NAME: FlowName = FlowName { host: HostId(counted(0x10)), flow: FlowId(0x0102_0304_0506_0708) };
+const NAME: FlowName = FlowName { host: DeviceId(counted(0x10)), flow: FlowId(0x0102_0304_0506_0708) };
 const NONCE: [u8; 32] = counted(0x60);
 const BINDING: Binding = Binding(counted(0x80));
 const NONCES: ([u8; 32], [u8; 32]) = (counted(0xa0), counted(0xc0));

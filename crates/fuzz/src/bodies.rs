@@ -37,7 +37,7 @@ fn header(input: Input<'_>) {
         (Err(_), Err(_)) => {}
         (Err(_), Ok(octets)) => {
             let len = Prelude::parse(&octets).ok().map(|prelude| prelude.len());
-            assert_ne!(len, Some(octets.len()), "a prelude's own octets are refused");
+            assert_ne!(len, Some(octets.len()), "a prelude's own bytes are refused");
         }
     }
 }
@@ -93,7 +93,7 @@ pub fn bodies(octets: &[u8]) {
     }
 }
 
-/// Any octets under any key: however they are cut, the same comes out and the same goes wrong.
+/// Any bytes under any key: however they are cut, the same comes out and the same goes wrong.
 fn foreign_body(suite: Suite, mut input: Input<'_>) {
     let (key, cut) = (UploadKey(input.array()), usize::from(input.octet()) + 1);
     let z = input.rest();

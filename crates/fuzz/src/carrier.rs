@@ -6,6 +6,6 @@ use hoop_carrier::fuzzing::websocket as heard;
 pub fn websocket(octets: &[u8]) {
     let whole = heard(octets, 0);
     for cut in [1, 7, 1_000] {
-        assert_eq!(whole, heard(octets, cut), "cut every {cut} octets");
+        assert_eq!(whole, heard(octets, cut), "cut every {cut} bytes");
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::input::Input;
 use hoop_flow::frame::{Frame, Use};
-use hoop_flow::{Binding, DeviceKey, Flow, FlowId, FlowName, HostId, LaneId, Options, Transmit};
+use hoop_flow::{Binding, DeviceId, DeviceKey, Flow, FlowId, FlowName, LaneId, Options, Transmit};
 use hoop_units::{Duration, Timestamp};
 
 const KEY: DeviceKey = DeviceKey([9; 32]);
-const NAME: FlowName = FlowName { host: HostId([1; 20]), flow: FlowId(7) };
+const NAME: FlowName = FlowName { host: DeviceId([1; 20]), flow: FlowId(7) };
 const LANE: LaneId = LaneId(1);
 const BINDING: Binding = Binding([5; 32]);
 const WINDOW: u64 = 100_000;

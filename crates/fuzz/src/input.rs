@@ -10,14 +10,14 @@ impl<'a> Input<'a> {
         Self(octets)
     }
 
-    /// The next `len` octets, or fewer.
+    /// The next `len` bytes, or fewer.
     pub fn take(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// The next octets, filled up with zeros.
+    /// The next bytes, filled up with zeros.
     pub fn array<const N: usize>(&mut self) -> [u8; N] {
         let mut array = [0; N];
         let taken = self.take(N);

@@ -1,6 +1,6 @@
 //! Fuzz targets: one function for each parser of foreign bytes, and what must hold of it whatever comes.
 //!
-//! A [`Target`] takes any octets, hands them to a parser, and panics if a promise does not hold: what was written is read
+//! A [`Target`] takes any bytes, hands them to a parser, and panics if a promise does not hold: what was written is read
 //! again, what was altered is refused, two ways to the same answer agree. The driver in `fuzz/` runs a target under libFuzzer; the
 //! test `replay` runs each over the corpus in `fuzz/corpus`, without any of that. `docs/fuzzing.md` says how, and what was found.
 

@@ -115,7 +115,7 @@ pub fn routes(octets: &[u8]) {
     }
 }
 
-/// Octets that come in pieces of a length.
+/// Bytes that come in pieces of a length.
 struct Pieces<'a> {
     octets: &'a [u8],
     cut: usize,

@@ -29,7 +29,7 @@ pub fn signed(octets: &[u8]) {
     }
 }
 
-/// Octets that nobody signed: nothing opens, and each refusal says why.
+/// Bytes that nobody signed: nothing opens, and each refusal says why.
 fn foreign(mut input: Input<'_>) {
     let (ring, id) = (ring(), UploadId(input.array()));
     let octets = input.rest();

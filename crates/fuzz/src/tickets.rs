@@ -25,7 +25,7 @@ pub fn tickets(octets: &[u8]) {
     }
 }
 
-/// A ticket opens only if it is one that we seal ourselves, to the octet.
+/// A ticket opens only if it is one that we seal ourselves, to the byte.
 fn foreign_ticket(ticket: &[u8]) {
     let (ring, label) = (ring(), TicketLabel::parse(ticket));
     match ring.open_ticket(ORIGIN, ticket) {

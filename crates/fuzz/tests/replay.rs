@@ -6,7 +6,7 @@ use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-/// Inputs of all corpora together, in octets: they are in everybody's checkout.
+/// Inputs of all corpora together, in bytes: they are in everybody's checkout.
 const CORPUS_MAX: u64 = 2 << 20;
 
 fn corpus() -> PathBuf {

@@ -196,7 +196,7 @@ mod tests {
     use hoop_http::shutdown;
     use hoop_seal::{Prelude, RECORD_SIZE, TICKET_LEN};
     use hoop_spool::{Begin, Offer};
-    use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+    use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
@@ -278,7 +278,7 @@ mod tests {
         let now = core.clock.unix();
         let begin = |number, expires| {
             let dest = "https://photos.example/hoop/post".to_owned();
-            let (id, device) = (UploadId([number; 16]), DeviceId::UNKNOWN);
+            let (id, device) = (UploadId([number; 16]), AddressKey::UNKNOWN);
             let prelude = if number == 0 { Vec::new() } else { vec![1] };
             let offer = Offer { id, prelude, total: Some(100), dest, expires, device, deadline: None };
             let Begin::Take(mut intake) = core.spool.begin(&offer).unwrap() else { panic!("it is new") };

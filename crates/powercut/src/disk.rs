@@ -243,13 +243,13 @@ impl Disk {
 }
 
 impl Object {
-    /// The octets after a cut.
+    /// The bytes after a cut.
     fn left(&self, dice: &mut impl Rng) -> Vec<u8> {
         let (keep, mut octets) = (Keep::roll(dice), self.synced.clone());
         for (_, edit) in &self.edits {
             match edit {
                 Edit::Write(at, data) => {
-                    // A length may have grown before its octets came.
+                    // A length may have grown before its bytes came.
                     if dice.next_u32().is_multiple_of(4) {
                         apply(&mut octets, &Edit::AtLeast(at + data.len() as u64), |_| true);
                     }

@@ -21,7 +21,7 @@ impl std::fmt::Display for JournalError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::Damaged(at) => write!(f, "the record at octet {at} is none"),
+            Self::Damaged(at) => write!(f, "the record at byte {at} is none"),
             Self::Unmodelled(what) => write!(f, "the program did what the model does not have: {what}"),
         }
     }
@@ -64,7 +64,7 @@ impl Journal {
     }
 }
 
-/// The library's head of a record, in this machine's order of octets.
+/// The library's head of a record, in this machine's order of bytes.
 const HEAD: usize = 32;
 
 /// Reads what the library wrote.

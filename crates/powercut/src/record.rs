@@ -12,13 +12,13 @@ pub enum Record {
         /// Its inode.
         inode: u64,
     },
-    /// Octets of a file.
+    /// Bytes of a file.
     Write {
         /// The file.
         inode: u64,
         /// Where they begin.
         at: u64,
-        /// The octets.
+        /// The bytes.
         data: Vec<u8>,
     },
     /// A new length.
@@ -28,7 +28,7 @@ pub enum Record {
         /// The length.
         len: u64,
     },
-    /// Octets that read as zeroes from now on; the length stays.
+    /// Bytes that read as zeroes from now on; the length stays.
     Hole {
         /// The file.
         inode: u64,

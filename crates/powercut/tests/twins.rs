@@ -155,7 +155,7 @@ fn a_length_may_grow_without_its_octets_and_octets_come_without_what_was_written
     let mut long = b"a".to_vec();
     long.resize(1 << 12, 0);
     for expected in [b"a".to_vec(), b"ab".to_vec(), b"a\0".to_vec(), long.clone()] {
-        assert!(seen.contains(&Some(expected.clone())), "{} octets", expected.len());
+        assert!(seen.contains(&Some(expected.clone())), "{} bytes", expected.len());
     }
     long[1] = b'b';
     assert!(seen.contains(&Some(long)));

@@ -30,7 +30,7 @@ where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
-    let (mut there, mut back) = (Way::default(), Way::default());
+    let (mut there, mut back) = (Direction::default(), Direction::default());
     poll_fn(|context| {
         let there = there.poll(context, one, other)?;
         let back = back.poll(context, other, one)?;
@@ -41,7 +41,7 @@ where
 
 /// One way.
 #[derive(Debug, Default)]
-struct Way {
+struct Direction {
     stage: Stage,
     /// What was read and is not written, and how much of it is.
     rest: Vec<u8>,
@@ -57,7 +57,7 @@ enum Stage {
     Over,
 }
 
-impl Way {
+impl Direction {
     fn poll<R, W>(&mut self, context: &mut Context<'_>, from: &mut R, to: &mut W) -> Poll<io::Result<()>>
     where
         R: AsyncRead + Unpin,
@@ -177,8 +177,8 @@ mod tests {
     #[tokio::test]
     async fn an_idle_connection_holds_no_buffer_and_a_stuck_one_what_is_stuck() {
         let ((mut near, mut one), (mut other, mut far)) = (duplex(1_000), duplex(1_000));
-        let mut way = Way::default();
-        let mut step = async |way: &mut Way| {
+        let mut way = Direction::default();
+        let mut step = async |way: &mut Direction| {
             let mut is_pending = false;
             poll_fn(|context| {
                 is_pending = way.poll(context, &mut one, &mut other).is_pending();

@@ -2,7 +2,7 @@
 
 use crate::diagnostics;
 use hoop_carrier::Pending;
-use hoop_endpoint::{DeviceKey, DeviceKeys, HostId};
+use hoop_endpoint::{DeviceId, DeviceKey, DeviceKeys};
 use hoop_files::{Print, settled};
 use hoop_units::{NoPrefix, Prefix};
 use parking_lot::Mutex;
@@ -30,9 +30,9 @@ pub struct Introduction {
     /// Where it is, if its name is not to be looked up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// Who the device is to this server: 20 octets in hexadecimal.
+    /// Who the device is to this server: 20 bytes in hexadecimal.
     pub host: String,
-    /// The key that it shares with the server: 32 octets in hexadecimal.
+    /// The key that it shares with the server: 32 bytes in hexadecimal.
     pub key: String,
     /// The certificates that are trusted, in PEM. Without any, those of the system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,8 +143,8 @@ impl Introduction {
     ///
     /// # Errors
     /// If it is malformed.
-    pub fn host(&self) -> Result<HostId, IntroductionError> {
-        octets(&self.host, "host").map(HostId)
+    pub fn host(&self) -> Result<DeviceId, IntroductionError> {
+        octets(&self.host, "host").map(DeviceId)
     }
 
     /// The shared key.
@@ -297,8 +297,8 @@ impl Rule {
 /// Who is known, and where some of them may go alone.
 #[derive(Clone, Default, Debug)]
 struct Rules {
-    keys: BTreeMap<HostId, DeviceKey>,
-    only: BTreeMap<HostId, Vec<Prefix>>,
+    keys: BTreeMap<DeviceId, DeviceKey>,
+    only: BTreeMap<DeviceId, Vec<Prefix>>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -317,13 +317,13 @@ struct DevicesFile {
 impl DevicesFile {
     fn rules(&self) -> Result<Rules, IntroductionError> {
         let pair = |(host, key): (&String, &String)| {
-            Ok((octets(host, "devices").map(HostId)?, octets(key, "devices").map(DeviceKey)?))
+            Ok((octets(host, "devices").map(DeviceId)?, octets(key, "devices").map(DeviceKey)?))
         };
         let only = |(host, networks): (&String, &Vec<String>)| {
             let networks = networks.iter().map(|network| {
                 network.parse::<Prefix>().map_err(|why| IntroductionError::Only { network: network.clone(), why })
             });
-            Ok((octets(host, "only").map(HostId)?, networks.collect::<Result<_, _>>()?))
+            Ok((octets(host, "only").map(DeviceId)?, networks.collect::<Result<_, _>>()?))
         };
         let keys = self.devices.iter().map(pair).collect::<Result<_, IntroductionError>>()?;
         Ok(Rules { keys, only: self.only.iter().map(only).collect::<Result<_, IntroductionError>>()? })
@@ -357,15 +357,15 @@ impl Devices {
     }
 
     /// Who stood in the file when it was last looked at.
-    pub(crate) fn known(&self) -> BTreeMap<HostId, Rule> {
+    pub(crate) fn known(&self) -> BTreeMap<DeviceId, Rule> {
         let rules = &self.file.read.lock().1;
         let rule =
-            |(host, key): (&HostId, &DeviceKey)| (*host, Rule { key: *key, only: rules.only.get(host).cloned() });
+            |(host, key): (&DeviceId, &DeviceKey)| (*host, Rule { key: *key, only: rules.only.get(host).cloned() });
         rules.keys.iter().map(rule).collect()
     }
 
     /// Where a device may go, by the file as it was last looked at; none: wherever the relay goes. Whoever is known no more goes nowhere: it may have come before it was taken out.
-    pub(crate) fn only(&self, host: HostId) -> Option<Vec<Prefix>> {
+    pub(crate) fn only(&self, host: DeviceId) -> Option<Vec<Prefix>> {
         let rules = &self.file.read.lock().1;
         match rules.keys.contains_key(&host) {
             true => rules.only.get(&host).cloned(),
@@ -415,7 +415,7 @@ impl Keys {
         }
     }
 
-    fn find(&self, host: HostId) -> Option<DeviceKey> {
+    fn find(&self, host: DeviceId) -> Option<DeviceKey> {
         let key = self.read.lock().1.keys.get(&host).copied();
         if key.is_none() {
             tracing::debug!(host = hex::encode(host.0), "a device that is not in the file of devices");
@@ -425,7 +425,7 @@ impl Keys {
 }
 
 impl DeviceKeys for Devices {
-    fn key(&self, host: HostId) -> Pending<'_, Option<DeviceKey>> {
+    fn key(&self, host: DeviceId) -> Pending<'_, Option<DeviceKey>> {
         Box::pin(async move {
             self.look().await;
             self.file.find(host)
@@ -501,7 +501,7 @@ fn followed(path: &Path) -> PathBuf {
         .unwrap_or(path.to_owned())
 }
 
-/// Keeps others out until it is dropped. A file beside it is locked, as the file itself is another each time; the folder is not, since whoever may look into
+/// AckPolicy others out until it is dropped. A file beside it is locked, as the file itself is another each time; the folder is not, since whoever may look into
 /// it could hold its lock. It becomes its owner's, who may introduce the next.
 fn lock(path: &Path, owner: Option<(u32, u32)>) -> io::Result<fs::File> {
     let beside = hoop_files::beside(path, ".lock");
@@ -550,7 +550,7 @@ mod tests {
             assert_eq!(key.0, introduction.key().unwrap().0);
         }
         assert_eq!(second.server().unwrap().name, "2001:db8::1");
-        assert!(devices.key(HostId([0; 20])).await.is_none());
+        assert!(devices.key(DeviceId([0; 20])).await.is_none());
         fs::write(&path, "devices = 7").unwrap();
         assert!(devices.key(first.host().unwrap()).await.is_some(), "a file that is being written takes nobody away");
         let third = introduce(&folder.path().join("other.toml"), "relay.example:4669", None).unwrap();
@@ -646,7 +646,7 @@ mod tests {
             asking.spawn(async move {
                 let mut host = [0; 20];
                 host[..2].copy_from_slice(&stranger.to_be_bytes());
-                assert!(devices.key(HostId(host)).await.is_none());
+                assert!(devices.key(DeviceId(host)).await.is_none());
             });
         }
         let told = introduce(&path, "relay.example:4669", None).unwrap();

@@ -12,10 +12,10 @@ mod server;
 mod wire;
 
 pub use device::agent;
-pub use device::link::{Link, LinkError, Way};
+pub use device::link::{Link, LinkError, NetworkPath};
 pub use hoop_endpoint::FlowOptions;
 pub use hoop_units::Prefix;
 pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as, introduce_for};
-pub use server::relay::{Allowed, NotTaken, OFFLINE_MAX, Relay, RelayConfig, RelayError, Reload};
-pub use server::share::ShareLimits;
+pub use server::rate_limit::ShareLimits;
+pub use server::relay::{Allowed, OFFLINE_MAX, Relay, RelayConfig, RelayError, Reload, ReloadError};
 pub use wire::NEVER_PORTS;

@@ -4,7 +4,9 @@
 use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{FlowError, FlowOptions, FlowStream, Refusal, Server, ServerConfig, ended};
 use hoop_relay::agent::{Agent, Notice};
-use hoop_relay::{Allowed, Devices, Introduction, Link, Relay, RelayConfig, ShareLimits, Way, codes, introduce};
+use hoop_relay::{
+    Allowed, Devices, Introduction, Link, NetworkPath, Relay, RelayConfig, ShareLimits, codes, introduce,
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -84,7 +86,7 @@ async fn what_a_program_sends_arrives_also_if_it_leaves_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let introduction = relay(folder.path()).await;
     let echo = echo().await;
-    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let (socket, (end, ended)) = (folder.path().join("agent"), oneshot::channel::<()>());
     let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
     let (notices, tell) = notices();
@@ -101,7 +103,7 @@ async fn what_a_program_sends_arrives_also_if_it_leaves_at_once() {
         let mut back = Vec::new();
         let (_, read) = tokio::join!(sent, read.read_to_end(&mut back));
         read.unwrap();
-        assert!(back == octets, "{} octets came back", back.len());
+        assert!(back == octets, "{} bytes came back", back.len());
     };
     tokio::join!(one(1), one(2), one(3));
     // One that says where to and leaves; and one to where nobody may go.
@@ -124,7 +126,7 @@ async fn a_reset_of_the_server_is_one_for_the_program_and_its_end_an_end() {
     let introduction = relay(folder.path()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let (socket, (end, ended)) = (folder.path().join("agent"), oneshot::channel::<()>());
     let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
     let running = tokio::spawn(async move { agent.run(&link, async { drop(ended.await) }, |_| {}).await });
@@ -171,7 +173,7 @@ async fn connecting_ends_as_the_relay_found_it() {
     let folder = tempfile::tempdir().unwrap();
     let introduction = relay(folder.path()).await;
     let (echo, free) = (echo().await, std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
-    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let (socket, (end, ended)) = (folder.path().join("agent"), oneshot::channel::<()>());
     let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
     let (notices, tell) = notices();
@@ -201,7 +203,8 @@ async fn a_program_that_closes_while_it_connects_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let told = introduce(&folder.path().join("devices.toml"), &format!("localhost:{free}"), None).unwrap();
-    let link = Link::start(&Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, vec![Way::any()]).unwrap();
+    let link = Link::start(&Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, vec![NetworkPath::any()])
+        .unwrap();
     let socket = folder.path().join("agent");
     let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
     let mut program = UnixStream::connect(&socket).await.unwrap();
@@ -252,7 +255,7 @@ async fn with_an_older_relay_connections_are_made_at_once() {
         }
     };
     let (introduction, _relay) = relay_that(folder.path(), act).await;
-    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let socket = folder.path().join("agent");
     let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
     let (notices, tell) = notices();
@@ -273,7 +276,7 @@ async fn connections_are_given_up_after_as_long_without_a_relay_as_is_asked_for(
         pending::<()>().await;
     };
     let (introduction, relay) = relay_that(folder.path(), act).await;
-    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let socket = folder.path().join("agent");
     let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
     let agent = agent.give_up_after(Some(Duration::from_millis(1_500)));
@@ -310,7 +313,7 @@ fn notices() -> (Arc<Mutex<Vec<Notice>>>, impl Fn(Notice) + Send + Sync + 'stati
 
 /// Why a flow waits.
 async fn waits_for(introduction: Introduction) -> String {
-    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let _flow = link.device().open("tcp:127.0.0.1:1", FlowOptions::default()).unwrap();
     let mut troubles = link.troubles();
     let trouble = troubles.wait_for(Option::is_some).await.unwrap().clone();
@@ -358,7 +361,8 @@ async fn a_server_that_closes_each_carrier_is_not_dialled_ever_again_at_once() {
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), &tls).await.unwrap();
     let server = format!("localhost:{}", listener.local_address().port());
     let told = introduce(&folder.path().join("devices.toml"), &server, Some(certificate)).unwrap();
-    let link = Link::start(&Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, vec![Way::any()]).unwrap();
+    let link = Link::start(&Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, vec![NetworkPath::any()])
+        .unwrap();
     let _flow = link.device().open("tcp:127.0.0.1:1", FlowOptions::default()).unwrap();
     listener.accept().await.unwrap().close();
     // It says that it has no room; the second time, the device begins to wait.
@@ -379,7 +383,8 @@ async fn an_ended_program_whose_relay_was_never_reached_is_given_up() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = format!("localhost:{free}");
     let told = introduce(&folder.path().join("devices.toml"), &server, None).unwrap();
-    let link = Link::start(&Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, vec![Way::any()]).unwrap();
+    let link = Link::start(&Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, vec![NetworkPath::any()])
+        .unwrap();
     let socket = folder.path().join("agent");
     let agent = Agent::bind(&socket, FlowOptions::default()).unwrap().reach_within(Duration::from_millis(2_500));
     let mut program = UnixStream::connect(&socket).await.unwrap();
@@ -394,7 +399,7 @@ async fn an_ended_program_whose_relay_was_never_reached_is_given_up() {
 async fn who_was_not_introduced_or_wants_what_there_is_not_is_told_so() {
     let folder = tempfile::tempdir().unwrap();
     let introduction = relay(folder.path()).await;
-    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     for (service, code) in [("tcp:10.0.0.1:1", codes::FORBIDDEN), ("udp:", codes::MALFORMED)] {
         let mut flow = link.device().open(service, FlowOptions::default()).unwrap();
         let error = flow.read(&mut [0]).await.unwrap_err();
@@ -403,7 +408,7 @@ async fn who_was_not_introduced_or_wants_what_there_is_not_is_told_so() {
     let stranger = Introduction { host: "7".repeat(40), ..introduction.clone() };
     let thief = Introduction { key: "7".repeat(64), ..introduction };
     for wrong in [stranger, thief] {
-        let link = Link::start(&wrong, vec![Way::any()]).unwrap();
+        let link = Link::start(&wrong, vec![NetworkPath::any()]).unwrap();
         let mut flow = link.device().open("tcp:127.0.0.1:1", FlowOptions::default()).unwrap();
         let error = flow.read(&mut [0]).await.unwrap_err();
         assert_eq!(FlowError::of(&error), Some(FlowError::Refused(Refusal::Unknown)));
@@ -415,7 +420,7 @@ async fn what_a_device_gives_up_is_broken_off_also_at_an_end_that_is_stuck() {
     let folder = tempfile::tempdir().unwrap();
     let introduction = relay(folder.path()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let service = format!("tcp:{}", listener.local_addr().unwrap());
     let mut flow = link.device().open(&service, FlowOptions::default()).unwrap();
     flow.write_all(b"x").await.unwrap();
@@ -445,7 +450,7 @@ async fn a_device_that_is_taken_out_of_the_file_loses_its_open_connections() {
     let folder = tempfile::tempdir().unwrap();
     let introduction = relay(folder.path()).await;
     let echo = echo().await;
-    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let mut flow = link.device().open(&format!("tcp:{echo}"), FlowOptions::default()).unwrap();
     flow.write_all(b"hello").await.unwrap();
     flow.read_exact(&mut [0; 5]).await.unwrap();
@@ -468,7 +473,7 @@ async fn a_device_that_begins_more_connections_than_its_share_is_told_so() {
     let folder = tempfile::tempdir().unwrap();
     let introduction = relay(folder.path()).await;
     let echo = echo().await;
-    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let open = || link.device().open(&format!("tcp:{echo}"), FlowOptions::default()).unwrap();
     let mut flows: Vec<_> = (0..2 * BEGUN).map(|_| open()).collect();
     let mut refused = 0;

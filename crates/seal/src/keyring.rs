@@ -37,7 +37,7 @@ impl fmt::Debug for ServiceKey {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KeyLineError {
     /// Not of the form.
-    #[error("line {line}: expected `hoop-kws-v1 KWS_ID KEY`, an id of 8 hexadecimal digits and 32 octets in base64url")]
+    #[error("line {line}: expected `hoop-kws-v1 KWS_ID KEY`, an id of 8 hexadecimal digits and 32 bytes in base64url")]
     Form {
         /// Which line, from 1.
         line: usize,
@@ -59,7 +59,7 @@ pub enum KeyLineError {
 const LINE_TAG: &str = "hoop-kws-v1";
 
 impl ServiceKey {
-    /// A key from 36 octets, which must come from a cryptographic generator: its id and its secret.
+    /// A key from 36 bytes, which must come from a cryptographic generator: its id and its secret.
     pub fn new(id: KwsId, secret: [u8; 32]) -> Self {
         let secret = Zeroizing::new(secret);
         let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"hoop-kws-v1").extract(&*secret);
@@ -97,13 +97,13 @@ impl ServiceKey {
     }
 }
 
-/// Token contents are padded to multiples of so many octets, so that their length says little of the credentials'.
+/// Token contents are padded to multiples of so many bytes, so that their length says little of the credentials'.
 pub const TOKEN_CONTENT_STEP: usize = 256;
 
 /// What a token's content has besides the credentials, at most: names, quotes, expiry, the longest address.
 const TOKEN_FRAME_LEN: usize = 160;
 
-/// The length of a token's content for `Cookie` and `Authorization` of `credentials_len` octets together, unless JSON has to
+/// The length of a token's content for `Cookie` and `Authorization` of `credentials_len` bytes together, unless JSON has to
 /// escape some of them (`docs/protocol.md` §3).
 pub const fn token_content_len(credentials_len: usize) -> usize {
     (TOKEN_FRAME_LEN + credentials_len).next_multiple_of(TOKEN_CONTENT_STEP)

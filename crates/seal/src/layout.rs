@@ -3,7 +3,7 @@
 use crate::record::RECORD_OVERHEAD;
 use hoop_units::ByteRange;
 
-/// The arithmetic of a sealed body without padding: which octets of Z are which record, and of which plaintext.
+/// The arithmetic of a sealed body without padding: which bytes of Z are which record, and of which plaintext.
 ///
 /// ```text
 /// Z          | prelude | record 0 (rs) | record 1 (rs) | … | last (17 ..= rs) |
@@ -20,7 +20,7 @@ pub struct Layout {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LayoutError {
     /// There must be one record at least.
-    #[error("{total} octets are too few for a prelude of {prelude_len} and one record")]
+    #[error("{total} bytes are too few for a prelude of {prelude_len} and one record")]
     TooShort {
         /// The length as given.
         total: u64,
@@ -28,7 +28,7 @@ pub enum LayoutError {
         prelude_len: u64,
     },
     /// The last record would be shorter than delimiter and tag.
-    #[error("{total} octets leave {last} for the last record, which takes {RECORD_OVERHEAD} at least")]
+    #[error("{total} bytes leave {last} for the last record, which takes {RECORD_OVERHEAD} at least")]
     LastRecord {
         /// The length as given.
         total: u64,
@@ -36,15 +36,15 @@ pub enum LayoutError {
         last: u64,
     },
     /// A length that no file has.
-    #[error("a body of {0} octets is too long to count")]
+    #[error("a body of {0} bytes is too long to count")]
     TooLong(u64),
 }
 
-/// 2^60 octets, an exbibyte: sums of lengths below it cannot overflow.
+/// 2^60 bytes, an exbibyte: sums of lengths below it cannot overflow.
 const TOTAL_MAX: u64 = 1 << 60;
 
 impl Layout {
-    /// The layout of `plaintext_len` octets sealed after a prelude of `prelude_len`, in records of `record_size`.
+    /// The layout of `plaintext_len` bytes sealed after a prelude of `prelude_len`, in records of `record_size`.
     ///
     /// # Errors
     /// If the length is beyond an exbibyte.
@@ -63,7 +63,7 @@ impl Layout {
         Ok(Self { prelude_len, record_size: record_size.into(), total })
     }
 
-    /// The layout of a body of `total` octets, prelude included.
+    /// The layout of a body of `total` bytes, prelude included.
     ///
     /// # Errors
     /// If no body has that length.
@@ -106,7 +106,7 @@ impl Layout {
         index + 1 == self.records()
     }
 
-    /// The octets of Z that are record `index`.
+    /// The bytes of Z that are record `index`.
     ///
     /// # Panics
     /// If there is no such record.
@@ -116,7 +116,7 @@ impl Layout {
         ByteRange::new(start, (start + self.record_size).min(self.total))
     }
 
-    /// The octets of plaintext in record `index`.
+    /// The bytes of plaintext in record `index`.
     ///
     /// # Panics
     /// If there is no such record.
@@ -125,7 +125,7 @@ impl Layout {
         ByteRange::new(start, start + self.record(index).len() - RECORD_OVERHEAD)
     }
 
-    /// The record that octet `offset` of Z belongs to; `None` in the prelude or past the end.
+    /// The record that byte `offset` of Z belongs to; `None` in the prelude or past the end.
     pub fn record_at(&self, offset: u64) -> Option<u64> {
         (offset < self.total).then(|| offset.checked_sub(self.prelude_len).map(|o| o / self.record_size)).flatten()
     }
@@ -160,7 +160,7 @@ mod tests {
             (2 * 65_519, 2, 128 + 2 * 65_536),
         ] {
             let layout = layout(plaintext);
-            assert_eq!((layout.records(), layout.total()), (records, total), "{plaintext} octets");
+            assert_eq!((layout.records(), layout.total()), (records, total), "{plaintext} bytes");
         }
     }
 

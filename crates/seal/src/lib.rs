@@ -39,7 +39,7 @@ pub use record::{ContentKey, OpenError, RECORD_OVERHEAD, Suite, UploadKey};
 pub use stream::{OpenStreamError, Opener, Sealer};
 pub use ticket::{Grant, Route, TICKET_LEN, Ticket, TicketError, TicketLabel};
 
-/// The record size of every upload: large enough that 17 octets of overhead vanish and the cipher runs at full speed,
+/// The record size of every upload: large enough that 17 bytes of overhead vanish and the cipher runs at full speed,
 /// small enough that a router or a phone holds one without noticing, and that little is lost when a link breaks.
 pub const RECORD_SIZE: u32 = 65_536;
 

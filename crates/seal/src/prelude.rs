@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 /// The length of the salt.
 pub const SALT_LEN: usize = 16;
 
-/// The octets before the key id: salt, record size, and the key id's length.
+/// The bytes before the key id: salt, record size, and the key id's length.
 const FIXED_LEN: usize = SALT_LEN + 4 + 1;
 
 /// The smallest record size that RFC 8188 §2 allows: one octet more than delimiter and tag.
@@ -31,22 +31,22 @@ pub struct Prelude {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PreludeError {
     /// More bytes are needed to say anything.
-    #[error("the prelude is cut off: it takes {needed} octets at least")]
+    #[error("the prelude is cut off: it takes {needed} bytes at least")]
     Incomplete {
-        /// How many octets it takes at least, from the first on.
+        /// How many bytes it takes at least, from the first on.
         needed: usize,
     },
     /// No record of that size can exist.
     #[error("a record size of {0} is less than the {RECORD_SIZE_MIN} that RFC 8188 asks for")]
     RecordSize(u32),
-    /// The key id does not fit its length octet.
-    #[error("a key id of {0} octets is longer than 255")]
+    /// The key id does not fit its length byte.
+    #[error("a key id of {0} bytes is longer than 255")]
     KeyIdTooLong(usize),
     /// The header's text is not base64url without padding.
     #[error("expected base64url without padding")]
     NotBase64,
     /// Something follows the prelude where nothing may.
-    #[error("{0} octets follow the prelude")]
+    #[error("{0} bytes follow the prelude")]
     Trailing(usize),
 }
 
@@ -54,7 +54,7 @@ impl Prelude {
     /// A prelude. `salt` must be random and fresh for each body.
     ///
     /// # Errors
-    /// If the record size is below 18 or the key id longer than 255 octets.
+    /// If the record size is below 18 or the key id longer than 255 bytes.
     pub fn new(salt: [u8; SALT_LEN], record_size: u32, key_id: &[u8]) -> Result<Self, PreludeError> {
         if record_size < RECORD_SIZE_MIN {
             return Err(PreludeError::RecordSize(record_size));
@@ -96,7 +96,7 @@ impl Prelude {
         URL_SAFE_NO_PAD.encode(self.encode())
     }
 
-    /// The octets.
+    /// The bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len());
         bytes.extend_from_slice(&self.salt);
@@ -106,7 +106,7 @@ impl Prelude {
         bytes
     }
 
-    /// How many octets it has.
+    /// How many bytes it has.
     pub fn len(&self) -> usize {
         FIXED_LEN + self.key_id.len()
     }
@@ -121,7 +121,7 @@ impl Prelude {
         &self.salt
     }
 
-    /// Octets in each record but the last.
+    /// Bytes in each record but the last.
     pub const fn record_size(&self) -> u32 {
         self.record_size
     }

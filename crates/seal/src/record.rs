@@ -10,7 +10,7 @@ use zeroize::Zeroize as _;
 use crate::prelude::SALT_LEN;
 use hoop_units::UploadId;
 
-/// What a record is longer than its plaintext: a delimiter octet and a 16-octet tag.
+/// What a record is longer than its plaintext: a delimiter byte and a 16-byte tag.
 pub const RECORD_OVERHEAD: u64 = 17;
 
 const TAG_LEN: usize = 16;
@@ -24,7 +24,7 @@ const LAST_DELIMITER: u8 = 2;
 /// How records are enciphered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Suite {
-    /// AES-256-GCM with 32 octets of key material: RFC 8188 with a longer key, under a name of its own. The default.
+    /// AES-256-GCM with 32 bytes of key material: RFC 8188 with a longer key, under a name of its own. The default.
     #[default]
     Aes256Gcm,
     /// RFC 8188 to the letter, so that its other implementations can check ours.
@@ -45,7 +45,7 @@ impl Suite {
         [Self::Aes256Gcm, Self::Aes128Gcm].into_iter().find(|suite| suite.name() == name)
     }
 
-    /// The suite's octet in a ticket.
+    /// The suite's byte in a ticket.
     pub const fn octet(self) -> u8 {
         match self {
             Self::Aes256Gcm => 1,
@@ -53,7 +53,7 @@ impl Suite {
         }
     }
 
-    /// The suite of that octet.
+    /// The suite of that byte.
     pub fn by_octet(octet: u8) -> Option<Self> {
         [Self::Aes256Gcm, Self::Aes128Gcm].into_iter().find(|suite| suite.octet() == octet)
     }
@@ -99,7 +99,7 @@ impl Drop for UploadKey {
 }
 
 impl UploadKey {
-    /// The upload's name: the first 16 octets of SHA-256(`"hoop-upload-id-v1"` ‖ K). So nobody who does not know K gets a
+    /// The upload's name: the first 16 bytes of SHA-256(`"hoop-upload-id-v1"` ‖ K). So nobody who does not know K gets a
     /// ticket for that name, and K alone gives it.
     pub fn upload_id(&self) -> UploadId {
         let mut hash = Context::new(&SHA256);
@@ -119,7 +119,7 @@ impl fmt::Debug for UploadKey {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpenError {
     /// It is shorter than delimiter and tag.
-    #[error("record {index} has {len} octets, fewer than {RECORD_OVERHEAD}")]
+    #[error("record {index} has {len} bytes, fewer than {RECORD_OVERHEAD}")]
     TooShort {
         /// Which record.
         index: u64,
@@ -188,7 +188,7 @@ impl ContentKey {
         Self { key: LessSafeKey::new(key), nonce_base }
     }
 
-    /// Turns the plaintext in `record` into the sealed record `index`, in place; it grows by 17 octets.
+    /// Turns the plaintext in `record` into the sealed record `index`, in place; it grows by 17 bytes.
     pub fn seal(&self, index: u64, last: bool, record: &mut Vec<u8>) {
         record.reserve(RECORD_OVERHEAD as usize);
         record.push(if last { LAST_DELIMITER } else { DELIMITER });
@@ -196,7 +196,7 @@ impl ContentKey {
         record.extend_from_slice(tag.expect("a record is far below the cipher's limit").as_ref());
     }
 
-    /// The same in a slice whose last 17 octets are room for delimiter and tag.
+    /// The same in a slice whose last 17 bytes are room for delimiter and tag.
     ///
     /// # Panics
     /// If the slice is shorter than that room.
@@ -246,7 +246,7 @@ impl ContentKey {
     /// The base XOR the record's number, as a 96-bit big-endian integer (RFC 8188 §2.3).
     fn nonce(&self, index: u64) -> Nonce {
         let mut nonce = self.nonce_base;
-        let number = nonce.last_chunk_mut::<8>().expect("a nonce is longer than eight octets");
+        let number = nonce.last_chunk_mut::<8>().expect("a nonce is longer than eight bytes");
         *number = (u64::from_be_bytes(*number) ^ index).to_be_bytes();
         Nonce::assume_unique_for_key(nonce)
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! permit   version(1) | kws_id(4) | upload_id(16) | max_bytes(8) | expires(4) | gateway(16)               | signature(64)   113
 //! receipt  version(1) | kws_id(4) | upload_id(16) | state(1) | time(4) | total(8) | SHA-256 of D(32)      | signature(64)   130
-//!   of version 2, the same with another 32 octets before the signature: which request it was                              162
+//!   of version 2, the same with another 32 bytes before the signature: which request it was                              162
 //! proof    public key(32) | time(4)                                                                       | signature(64)   100
 //! ```
 //!
@@ -118,7 +118,7 @@ impl fmt::Debug for PublicKey {
 
 /// The text is no public key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a public key is 32 octets in base64url")]
+#[error("a public key is 32 bytes in base64url")]
 pub struct ParsePublicKeyError;
 
 impl FromStr for PublicKey {
@@ -136,16 +136,16 @@ pub(crate) struct SigningKey(Arc<Ed25519KeyPair>);
 
 impl SigningKey {
     pub(crate) fn from_seed(seed: &[u8; 32]) -> Self {
-        Self(Arc::new(Ed25519KeyPair::from_seed_unchecked(seed).expect("every 32 octets are a seed")))
+        Self(Arc::new(Ed25519KeyPair::from_seed_unchecked(seed).expect("every 32 bytes are a seed")))
     }
 
     pub(crate) fn public(&self) -> PublicKey {
-        PublicKey(self.0.public_key().as_ref().try_into().expect("an Ed25519 key has 32 octets"))
+        PublicKey(self.0.public_key().as_ref().try_into().expect("an Ed25519 key has 32 bytes"))
     }
 
     pub(crate) fn sign(&self, word: &[u8], origin: &str, body: &[u8]) -> [u8; SIGNATURE_LEN] {
         let signature = self.0.sign(&message(word, origin, body));
-        signature.as_ref().try_into().expect("an Ed25519 signature has 64 octets")
+        signature.as_ref().try_into().expect("an Ed25519 signature has 64 bytes")
     }
 }
 
@@ -163,7 +163,7 @@ fn message(word: &[u8], origin: &str, body: &[u8]) -> Vec<u8> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SignedError {
     /// Another length.
-    #[error("it has {came} octets, and {expected} are expected")]
+    #[error("it has {came} bytes, and {expected} are expected")]
     Length {
         /// How many there must be.
         expected: usize,
@@ -196,7 +196,7 @@ pub fn signer(octets: &[u8]) -> Result<KwsId, SignedError> {
     }
 }
 
-/// The octets before the signature, once that was checked.
+/// The bytes before the signature, once that was checked.
 fn verified<'a, const LEN: usize>(
     (word, version): (&[u8], u8),
     origin: &str,
@@ -219,7 +219,7 @@ fn verified<'a, const LEN: usize>(
     }
 }
 
-/// The name of a gateway: the first 16 octets of SHA-256 of its public key, written as 32 lower-case hexadecimal digits.
+/// The name of a gateway: the first 16 bytes of SHA-256 of its public key, written as 32 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GatewayId([u8; 16]);
 
@@ -229,7 +229,7 @@ impl GatewayId {
         Self(*digest(&SHA256, &key.0).as_ref().first_chunk().expect("a hash is longer than a name"))
     }
 
-    /// Its octets.
+    /// Its bytes.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -267,7 +267,7 @@ impl FromStr for GatewayId {
 pub struct Permit {
     /// The upload.
     pub upload_id: UploadId,
-    /// The most octets that its Z may have.
+    /// The most bytes that its Z may have.
     pub max_bytes: u64,
     /// When the permit ends: as the ticket.
     pub expires: UnixTime,
@@ -422,7 +422,7 @@ impl RequestSalt {
     /// The digest of a request's method and path. As with a ticket's route, a query does not count.
     pub fn digest(&self, method: &str, path: &str) -> [u8; 32] {
         let text = [REQUEST, &[0], &self.0, method.as_bytes(), b" ", path.as_bytes()].concat();
-        digest(&SHA256, &text).as_ref().try_into().expect("SHA-256 has 32 octets")
+        digest(&SHA256, &text).as_ref().try_into().expect("SHA-256 has 32 bytes")
     }
 }
 
@@ -490,7 +490,7 @@ pub struct GatewayKey {
 }
 
 impl GatewayKey {
-    /// The key that follows from 32 octets, which must come from a cryptographic generator, and are a secret.
+    /// The key that follows from 32 bytes, which must come from a cryptographic generator, and are a secret.
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self { key: SigningKey::from_seed(seed) }
     }
@@ -558,7 +558,7 @@ impl GatewayProof {
     }
 }
 
-/// The octets of a header or member that holds a permit, a receipt or a proof: base64url.
+/// The bytes of a header or member that holds a permit, a receipt or a proof: base64url.
 pub fn from_text(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }
@@ -669,7 +669,7 @@ mod tests {
                 assert!(open(&flipped).is_err(), "{name}, bit {bit}");
             }
             for len in 0..signed.len() {
-                assert!(matches!(open(&signed[..len]), Err(SignedError::Length { .. })), "{name}, {len} octets");
+                assert!(matches!(open(&signed[..len]), Err(SignedError::Length { .. })), "{name}, {len} bytes");
             }
             assert!(open(&[signed, &[0]].concat()).is_err(), "{name}, one more");
         });

@@ -4,7 +4,7 @@ use crate::prelude::{Prelude, PreludeError};
 use crate::record::{ContentKey, OpenError, RECORD_OVERHEAD};
 use alloc::vec::Vec;
 
-/// Seals a stream of unknown length. Push plaintext in pieces of any size; sealed octets are appended to `out`.
+/// Seals a stream of unknown length. Push plaintext in pieces of any size; sealed bytes are appended to `out`.
 ///
 /// A full record is held back until more comes, since the last one is marked.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Sealer {
         self.emit(&[], true, out);
     }
 
-    /// Seals what was held back and `piece` as one record, in place in `out`: each octet is copied once.
+    /// Seals what was held back and `piece` as one record, in place in `out`: each byte is copied once.
     fn emit(&mut self, piece: &[u8], last: bool, out: &mut Vec<u8>) {
         let start = out.len();
         out.append(&mut self.record);
@@ -63,7 +63,7 @@ pub enum OpenStreamError {
     Truncated,
 }
 
-/// Opens a stream. Push sealed octets in pieces of any size; plaintext is appended to `out` once its record is
+/// Opens a stream. Push sealed bytes in pieces of any size; plaintext is appended to `out` once its record is
 /// authentic, so what was released before an error is genuine.
 #[derive(Debug)]
 pub struct Opener {
@@ -74,7 +74,7 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// An opener for the octets that follow `prelude`; `key` belongs to the prelude's salt.
+    /// An opener for the bytes that follow `prelude`; `key` belongs to the prelude's salt.
     pub fn new(key: ContentKey, prelude: &Prelude) -> Self {
         Self { key, record: Vec::new(), record_size: prelude.record_size() as usize, index: 0 }
     }

@@ -40,7 +40,7 @@ pub struct Grant {
     pub key: UploadKey,
     /// When the ticket begins.
     pub not_before: UnixTime,
-    /// The most octets that Z may have.
+    /// The most bytes that Z may have.
     pub max_bytes: u64,
     /// The route that the upload may take.
     pub route: Route,
@@ -83,7 +83,7 @@ impl Route {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TicketError {
     /// Another length.
-    #[error("a ticket has {TICKET_LEN} octets, not {0}")]
+    #[error("a ticket has {TICKET_LEN} bytes, not {0}")]
     Length(usize),
     /// Of a later version.
     #[error("the ticket is of version {0}, and only {VERSION} is known")]
@@ -97,9 +97,9 @@ pub enum TicketError {
     /// Genuine, but of a kind that this version does not know.
     #[error("the ticket asks for what this version does not know: suite {suite}, flags {flags}")]
     Unsupported {
-        /// The suite's octet.
+        /// The suite's byte.
         suite: u8,
-        /// The flags' octet.
+        /// The flags' byte.
         flags: u8,
     },
 }

@@ -1,5 +1,5 @@
 //! The shared test vectors, as `vectors/README.md` explains them. The folders are listed, so a new file is a new test;
-//! a body is opened whole, in odd pieces, and octet by octet.
+//! a body is opened whole, in odd pieces, and byte by byte.
 
 #[path = "../examples/make-vectors/make/mod.rs"]
 mod make;
@@ -175,10 +175,10 @@ fn sha256(octets: &[u8]) -> String {
 fn check_body(body: &Body) -> Verdict {
     let z = sealed(body);
     if let Some(made) = &body.made {
-        expect("the sealed octets' SHA-256", sha256(&z), made.sealed_sha256.clone())?;
+        expect("the sealed bytes' SHA-256", sha256(&z), made.sealed_sha256.clone())?;
     }
     let expected = (body.class, body.failed_record, body.released_sha256.clone());
-    // A body of megabytes need not come octet by octet.
+    // A body of megabytes need not come byte by byte.
     let pieces: &[usize] = if z.len() < 1 << 20 { &[usize::MAX, 1, 7, 4_099] } else { &[usize::MAX, 4_099] };
     for &piece in pieces {
         let (released, outcome) = open(body, &z, piece);
@@ -188,7 +188,7 @@ fn check_body(body: &Body) -> Verdict {
     Ok(())
 }
 
-/// The octets of Z, made by rule where they are not stored.
+/// The bytes of Z, made by rule where they are not stored.
 fn sealed(body: &Body) -> Vec<u8> {
     match (&body.sealed, &body.made) {
         (Some(sealed), None) => sealed.0.clone(),
@@ -508,5 +508,5 @@ fn ring_of(lines: &[String]) -> Keyring {
 }
 
 fn array<const N: usize>(octets: &Octets) -> [u8; N] {
-    octets.0.as_slice().try_into().expect("the vector gives that many octets")
+    octets.0.as_slice().try_into().expect("the vector gives that many bytes")
 }

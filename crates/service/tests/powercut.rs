@@ -274,7 +274,7 @@ fn check_octets(sidecar: &Sidecar, sealed: &Sealed, missing: &RangeSet) -> Resul
         octets.get(range.clone()) == Some(&sealed.z[range])
     };
     match has.iter().find(|range| !right(range)) {
-        Some(range) => Err(format!("{range} of {} is said to be there, and its octets are others", sealed.id)),
+        Some(range) => Err(format!("{range} of {} is said to be there, and its bytes are others", sealed.id)),
         None => Ok(()),
     }
 }

@@ -132,6 +132,6 @@ async fn no_log_answer_or_file_shows_a_secret() {
         }
     }
     for (what, octets) in [("log", &log), ("files", &stored), ("answers", &answers)] {
-        assert!(!holds(octets, &ticket.key.0), "the key's octets are in the {what}");
+        assert!(!holds(octets, &ticket.key.0), "the key's bytes are in the {what}");
     }
 }

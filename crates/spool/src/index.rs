@@ -21,7 +21,7 @@ use crate::model::life::Overdue;
 use crate::model::limits::KEEP_SECS;
 use crate::model::state::State;
 use crate::model::upload::{Change, Reason, Upload, decode_ranges, encode_ranges, undelivered};
-use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
+use hoop_units::{AddressKey, RangeSet, UnixTime, UploadId};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
 use std::cell::Cell;
@@ -400,10 +400,10 @@ impl Index {
     }
 
     /// The uploads whose prelude has not come: as many as there may be at most.
-    pub fn early(&self) -> Result<BTreeMap<UploadId, DeviceId>, rusqlite::Error> {
+    pub fn early(&self) -> Result<BTreeMap<UploadId, AddressKey>, rusqlite::Error> {
         let sql = "SELECT id, device FROM upload INDEXED BY upload_early WHERE prelude = x''";
         let mut statement = self.db.prepare(sql)?;
-        let ids = statement.query_map([], |row| Ok((UploadId(row.get(0)?), DeviceId(row.get(1)?))))?;
+        let ids = statement.query_map([], |row| Ok((UploadId(row.get(0)?), AddressKey(row.get(1)?))))?;
         ids.collect()
     }
 
@@ -619,16 +619,16 @@ impl Index {
     pub fn ready_devices(
         &self,
         queue: Queue,
-        after: Option<DeviceId>,
+        after: Option<AddressKey>,
         limit: usize,
-    ) -> Result<Vec<DeviceId>, StoreError> {
+    ) -> Result<Vec<AddressKey>, StoreError> {
         let mut statement = self.db.prepare_cached(&ready_device(queue))?;
-        let mut found: Vec<DeviceId> = Vec::new();
+        let mut found: Vec<AddressKey> = Vec::new();
         while found.len() < limit {
             let last = found.last().copied().or(after);
             // An empty one is before all others.
             let last = last.as_ref().map_or(&[][..], |device| device.as_bytes().as_slice());
-            let next = statement.query_row([last], |row| row.get::<_, [u8; 16]>(0).map(DeviceId)).optional()?;
+            let next = statement.query_row([last], |row| row.get::<_, [u8; 16]>(0).map(AddressKey)).optional()?;
             let Some(next) = next else { break };
             found.push(next);
         }
@@ -639,7 +639,7 @@ impl Index {
     pub fn ready_of(
         &self,
         queue: Queue,
-        device: DeviceId,
+        device: AddressKey,
         from: Place,
         limit: usize,
     ) -> Result<Vec<DueOf>, StoreError> {
@@ -666,7 +666,7 @@ impl Index {
     }
 
     /// What `device` has here.
-    pub fn held_by(&self, device: DeviceId) -> Result<Held, StoreError> {
+    pub fn held_by(&self, device: AddressKey) -> Result<Held, StoreError> {
         let mut statement = self.db.prepare_cached(HELD_BY)?;
         let held = statement.query_row([device.as_bytes().as_slice()], |row| {
             let sum = |at| row.get::<_, i64>(at).map(i64::unsigned_abs);
@@ -1112,7 +1112,7 @@ fn read_upload(row: &Row<'_>) -> Result<Upload, StoreError> {
         total: row.get::<_, i64>("total")?.unsigned_abs(),
         dest: row.get("dest")?,
         expires: UnixTime(row.get("expires")?),
-        device: DeviceId(row.get("device")?),
+        device: AddressKey(row.get("device")?),
         deadline: read_deadline(row.get("deadline")?),
         state: State::by_number(row.get("state")?).ok_or(StoreError::Damaged("a state that does not exist"))?,
         stored: decode_ranges(&row.get::<_, Vec<u8>>("stored")?)?,
@@ -1197,7 +1197,7 @@ mod tests {
                 total: Some(100),
                 dest: "https://photos.example/hoop/post".into(),
                 expires: UnixTime(2_000),
-                device: DeviceId([7; 16]),
+                device: AddressKey([7; 16]),
                 deadline: None,
             },
             extent: Some(Extent { segment: 3, base: u64::from(number) << 12 }),
@@ -1321,10 +1321,10 @@ mod tests {
         let now = UnixTime(2_000);
         assert_eq!(index.kept().unwrap(), u64::from(rows) * 100_000);
         assert!(index.early().unwrap().is_empty());
-        assert_eq!(index.ready_devices(Queue::Send, None, 8).unwrap(), [DeviceId::UNKNOWN]);
-        assert_eq!(index.ready_of(Queue::Send, DeviceId::UNKNOWN, Place::START, 5).unwrap().len(), 5);
+        assert_eq!(index.ready_devices(Queue::Send, None, 8).unwrap(), [AddressKey::UNKNOWN]);
+        assert_eq!(index.ready_of(Queue::Send, AddressKey::UNKNOWN, Place::START, 5).unwrap().len(), 5);
         assert_eq!(index.next_due(now).unwrap(), Some(UnixTime(9_000)));
-        assert_eq!(index.held_by(DeviceId::UNKNOWN).unwrap().uploads, u64::from(rows));
+        assert_eq!(index.held_by(AddressKey::UNKNOWN).unwrap().uploads, u64::from(rows));
         assert!(index.over(&now.into(), 64).unwrap().is_empty());
         let (mut missed, mut highest) = (0, 0);
         let status = rusqlite::ffi::SQLITE_DBSTATUS_CACHE_MISS;

@@ -23,7 +23,7 @@ use crate::receive::lives::Lives;
 use crate::receive::payload::Payload;
 use crate::receive::room::Room;
 use crate::receive::shared::Shared;
-use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, RangeSet, UnixTime, UploadId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -78,7 +78,7 @@ pub struct Spool {
 }
 
 /// Tells what a device has here.
-pub type HeldBy<'a> = dyn Fn(DeviceId) -> Result<Held, StoreError> + 'a;
+pub type HeldBy<'a> = dyn Fn(AddressKey) -> Result<Held, StoreError> + 'a;
 
 /// The beginning of an intake.
 #[derive(Debug)]
@@ -414,9 +414,9 @@ impl Spool {
         &self,
         now: UnixTime,
         queue: Queue,
-        after: Option<DeviceId>,
+        after: Option<AddressKey>,
         limit: usize,
-    ) -> Result<Vec<DeviceId>, StoreError> {
+    ) -> Result<Vec<AddressKey>, StoreError> {
         self.ripen(now)?;
         self.shared.index().ready_devices(queue, after, limit)
     }
@@ -430,7 +430,7 @@ impl Spool {
         &self,
         now: UnixTime,
         queue: Queue,
-        device: DeviceId,
+        device: AddressKey,
         from: Place,
         limit: usize,
     ) -> Result<Vec<DueOf>, StoreError> {
@@ -449,7 +449,7 @@ impl Spool {
     ///
     /// # Errors
     /// If the index fails.
-    pub fn held_by(&self, device: DeviceId) -> Result<Held, StoreError> {
+    pub fn held_by(&self, device: AddressKey) -> Result<Held, StoreError> {
         self.shared.held_of(&self.shared.lives(), device, None)
     }
 
@@ -775,7 +775,7 @@ mod tests {
             total: Some(100),
             dest: "https://photos.example/hoop/post".into(),
             expires: UnixTime(NOW.0 + 1_000),
-            device: DeviceId::UNKNOWN,
+            device: AddressKey::UNKNOWN,
             deadline: None,
         }
     }

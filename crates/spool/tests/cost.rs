@@ -4,7 +4,7 @@
 
 use hoop_powercut::{Record, Recorder, note};
 use hoop_spool::{Begin, Change, Offer, Settings, Spool, State};
-use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,7 +30,7 @@ fn offer(number: usize) -> Offer {
         total: Some(TOTAL),
         dest: "https://photos.example/hoop/post".into(),
         expires: UnixTime(u32::MAX),
-        device: DeviceId([7; 16]),
+        device: AddressKey([7; 16]),
         deadline: None,
     }
 }

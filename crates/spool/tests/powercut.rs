@@ -1,12 +1,12 @@
 //! Power cuts: a child process works on a spool, all that it writes and syncs is recorded, and the folder is built anew as a cut at any
-//! point may leave it (`hoop-powercut` says what that may be). What was acknowledged before must be there, octet for octet.
+//! point may leave it (`hoop-powercut` says what that may be). What was acknowledged before must be there, byte for byte.
 //!
 //! `HOOP_SEED` repeats a run, `HOOP_CYCLES` makes it longer.
 #![allow(missing_docs)]
 
 use hoop_powercut::{Trial, note};
 use hoop_spool::{Begin, Change, Offer, Settings, Spool, State, Token};
-use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use std::path::Path;
@@ -38,12 +38,12 @@ fn offer(number: u32, early: bool) -> Offer {
         total: number.is_multiple_of(2).then_some(TOTAL),
         dest: "https://photos.example/hoop/post".into(),
         expires: UnixTime(u32::MAX),
-        device: DeviceId::UNKNOWN,
+        device: AddressKey::UNKNOWN,
         deadline: None,
     }
 }
 
-/// No octet of it is zero, behind the prelude: a hole shows.
+/// No byte of it is zero, behind the prelude: a hole shows.
 fn content(number: u32, range: ByteRange) -> Vec<u8> {
     let octet = |at: u64| if at < PRELUDE { 0 } else { ((at * 31 + at / 512) as u8 ^ number as u8) | 1 };
     (range.start..range.end).map(octet).collect()
@@ -149,7 +149,7 @@ fn check_content(spool: &Spool, number: u32) -> Result<(), String> {
         let mut octets = vec![0; range.len() as usize];
         payload.read_at(range.start, &mut octets).map_err(|error| format!("{range} of {number}: {error}"))?;
         if octets != content(number, range) {
-            return Err(format!("{range} of {number} is recorded, and its octets are others"));
+            return Err(format!("{range} of {number} is recorded, and its bytes are others"));
         }
     }
     Ok(())

@@ -36,7 +36,7 @@ pub struct HouseConfig {
     pub uplink_delay: Duration,
     /// How many of 100 packets the uplink loses, each way. Default 0.
     pub uplink_loss_percent: u8,
-    /// Octets that may wait at the uplink's upper end. Default 256 KiB, which on 1.15 Mbit/s is 1.8 s.
+    /// Bytes that may wait at the uplink's upper end. Default 256 KiB, which on 1.15 Mbit/s is 1.8 s.
     pub uplink_queue: usize,
 }
 

@@ -30,7 +30,7 @@ pub struct Roaming {
 }
 
 impl Roaming {
-    /// Builds it, with a file of so many octets to download.
+    /// Builds it, with a file of so many bytes to download.
     ///
     /// # Errors
     /// If namespaces are not allowed, or a program does not start.

@@ -12,7 +12,7 @@ use core::str::FromStr;
 pub struct UploadId(pub [u8; 16]);
 
 impl UploadId {
-    /// The id's sixteen octets.
+    /// The id's sixteen bytes.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }

@@ -7,9 +7,9 @@
 extern crate alloc;
 
 mod address;
+mod address_key;
 mod backoff;
 mod bitrate;
-mod device;
 mod here;
 mod id;
 mod named;
@@ -19,10 +19,10 @@ mod range;
 mod time;
 
 pub use address::{is_public, leads_to};
+pub use address_key::AddressKey;
 pub use backoff::Backoff;
 pub use bitrate::Bitrate;
 pub use core::time::Duration;
-pub use device::DeviceId;
 pub use here::Here;
 pub use id::{ParseIdError, UploadId};
 pub use prefix::{NoPrefix, Prefix};

@@ -68,7 +68,7 @@ impl Sub for Timestamp {
 
 /// Wall time, in whole seconds since 1970-01-01T00:00:00Z, for lifetimes that outlive a reboot.
 ///
-/// On the wire it takes four octets, big-endian, unsigned: good until the year 2106.
+/// On the wire it takes four bytes, big-endian, unsigned: good until the year 2106.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct UnixTime(pub u32);
 

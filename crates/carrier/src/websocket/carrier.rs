@@ -76,9 +76,9 @@ impl Carrier for WebSocketCarrier {
         self.handle.0.probe();
     }
 
-    fn is_known(&self) {
+    fn set_known(&self) {
         self.handle.0.is_known.store(true, Ordering::Relaxed);
-        self.handle.0.change(Lanes::is_known);
+        self.handle.0.change(Lanes::set_known);
     }
 
     fn closed(&self) -> Pending<'_, io::Error> {

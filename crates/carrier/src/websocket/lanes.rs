@@ -327,7 +327,7 @@ impl Lanes {
     }
 
     /// At a server: it is known whose the carrier is, and lanes may hold more than a stranger's.
-    pub(super) fn is_known(&mut self) {
+    pub(super) fn set_known(&mut self) {
         self.most = HELD_TOGETHER_MAX;
         self.taken.notify_one();
     }
@@ -750,7 +750,7 @@ mod tests {
     /// A server's, of a carrier of which it is known whose it is.
     fn known() -> Lanes {
         let mut server = Lanes::new(false);
-        server.is_known();
+        server.set_known();
         server
     }
 
@@ -860,7 +860,7 @@ mod tests {
             assert!(server.held() <= HELD_OF_STRANGER + BUFFER + PIECE, "{} for pieces of {len}", server.held());
             assert!(buffers <= 1, "{buffers} buffers are held for pieces of {len}");
             let last = *keys.iter().find(|key| server.is_full(**key)).expect("it is full");
-            server.is_known();
+            server.set_known();
             assert!(!server.is_full(last), "pieces of {len}");
         }
     }

@@ -3,7 +3,7 @@
 //! One task for each connection reads and writes; lanes leave messages with it and find what came. A lane that nobody reads from stops the whole connection once it holds a
 //! mebibyte (flows are always read from: their credit is what bounds them), and is broken off if that lasts for longer than [`WebSocketOptions::patience`]. So it is with all lanes
 //! together at two mebibytes, and with those that were not accepted yet at 64 KiB: the one that holds most is broken off. A server's lanes hold 128 KiB together until it is known whose the
-//! carrier is ([`Carrier::is_known`]). With the buffers that it reads into, a connection never holds
+//! carrier is ([`Carrier::set_known`]). With the buffers that it reads into, a connection never holds
 //! more than five mebibytes of what came.
 //!
 //! A device sends what its lanes have right behind its request, without awaiting the answer. RFC 6455 §4.1 has it wait, for the sake of proxies that see what is sent; where TLS ends at

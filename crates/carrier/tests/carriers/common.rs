@@ -1,4 +1,4 @@
-//! Certificates, pairs of carriers, and octets to send.
+//! Certificates, pairs of carriers, and bytes to send.
 
 use bytes::Bytes;
 use hoop_carrier::{
@@ -54,7 +54,7 @@ pub fn quic_device(options: &QuicOptions) -> QuicDevice {
 
 pub async fn quic_pair(address: IpAddr) -> (QuicCarrier, QuicCarrier) {
     let (device, server) = quic_strangers(address).await;
-    server.is_known();
+    server.set_known();
     (device, server)
 }
 
@@ -82,7 +82,7 @@ pub fn websocket_device(options: &WebSocketOptions) -> WebSocketDevice {
 
 pub async fn websocket_pair(address: IpAddr, options: &WebSocketOptions) -> (WebSocketCarrier, WebSocketCarrier) {
     let (device, server) = websocket_strangers(address, options).await;
-    server.is_known();
+    server.set_known();
     (device, server)
 }
 
@@ -120,7 +120,7 @@ pub async fn pairs() -> Vec<Pair> {
     ]
 }
 
-/// As many octets as anyone likes, another sequence for each seed, whose period is no power of two.
+/// As many bytes as anyone likes, another sequence for each seed, whose period is no power of two.
 #[derive(Clone)]
 pub struct Octets {
     block: Bytes,
@@ -144,7 +144,7 @@ impl Octets {
     }
 }
 
-/// Sends so many octets as a flow does, a short chunk and a long one at a time, and finishes.
+/// Sends so many bytes as a flow does, a short chunk and a long one at a time, and finishes.
 pub async fn pour(mut sender: Box<dyn LaneSender>, seed: u8, total: usize) {
     let mut octets = Octets::new(seed);
     let mut left = total;
@@ -156,19 +156,19 @@ pub async fn pour(mut sender: Box<dyn LaneSender>, seed: u8, total: usize) {
     sender.finish().await.expect("it is finished");
 }
 
-/// Receives until the end, and checks each octet.
+/// Receives until the end, and checks each byte.
 pub async fn drain(mut receiver: Box<dyn LaneReceiver>, seed: u8, total: usize) {
     let mut octets = Octets::new(seed);
     let mut came = 0;
     while let Some(piece) = receiver.receive(60_000).await.expect("it comes") {
         assert!(!piece.is_empty() && piece.len() <= 60_000);
-        assert!(piece == octets.take(piece.len()), "an octet of the {} after {came} is wrong", piece.len());
+        assert!(piece == octets.take(piece.len()), "a byte of the {} after {came} is wrong", piece.len());
         came += piece.len();
     }
     assert_eq!(came, total);
 }
 
-/// A lane that both ends have; the device has said one octet on it.
+/// A lane that both ends have; the device has said one byte on it.
 pub async fn lane(device: &dyn Carrier, server: &dyn Carrier) -> (Lane, Lane) {
     let mut ours = device.open().await.expect("a lane");
     ours.sender.send(&mut [Bytes::from_static(b"!")]).await.expect("it is taken");

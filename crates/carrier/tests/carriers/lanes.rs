@@ -22,7 +22,7 @@ async fn both_ends_have_one_binding_and_no_other_carrier_has_it() {
     }
 }
 
-/// All of a lane's octets, both ways at once.
+/// All of a lane's bytes, both ways at once.
 async fn both_ways(ours: Lane, theirs: Lane, seed: u8) {
     let there = (pour(ours.sender, seed, TOTAL), drain(theirs.receiver, seed, TOTAL));
     let back = (pour(theirs.sender, !seed, TOTAL), drain(ours.receiver, !seed, TOTAL));

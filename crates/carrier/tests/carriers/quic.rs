@@ -232,7 +232,7 @@ async fn a_device_opens_as_many_lanes_as_it_may_and_waits_for_the_next() {
     soon(lane(&device, &server)).await;
 }
 
-/// A lane carries its octets while the device moves to fresh sockets; what is begun afterwards works too.
+/// A lane carries its bytes while the device moves to fresh sockets; what is begun afterwards works too.
 #[tokio::test]
 async fn a_transfer_goes_on_from_a_fresh_socket_and_new_carriers_leave_from_it() {
     let listener = quic_listener(V4, &QuicOptions::server(), QuicLimits::default());
@@ -434,7 +434,7 @@ async fn a_stranger_sends_little_until_it_is_known_whose_the_carrier_is() {
     })
     .await;
     assert!(server.stats().udp_rx.bytes < 200_000, "{:?}", server.stats().udp_rx);
-    server.is_known();
+    server.set_known();
     soon(drain(theirs.receiver, 5, 1_000_000)).await;
     soon(sent).await.expect("all is taken");
 }

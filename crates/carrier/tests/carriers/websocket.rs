@@ -35,7 +35,7 @@ fn request(path: &str) -> String {
     )
 }
 
-/// The octets up to the end of the connection.
+/// The bytes up to the end of the connection.
 async fn to_the_end(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<u8> {
     let mut octets = Vec::new();
     // An end without TLS's goodbye is one, too.
@@ -209,7 +209,7 @@ async fn strangers_whose_connections_are_over_are_waited_for_a_few_at_a_time() {
         carriers.push(soon(listener.accept()).await.expect("a carrier"));
         strangers.push(stream);
     }
-    carriers[0].is_known();
+    carriers[0].set_known();
     carriers.iter().for_each(Carrier::close);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(listener.connections(), 4, "a device's, and as many strangers' as an address may have");
@@ -397,7 +397,7 @@ async fn small_messages_of_a_lane_pass_between_large_ones_of_another() {
         }
     })
     .await;
-    assert!(came < 2 * TOTAL, "{came} octets of the other came first");
+    assert!(came < 2 * TOTAL, "{came} bytes of the other came first");
     pouring.abort();
 }
 
@@ -444,7 +444,7 @@ async fn a_strangers_websocket_holds_little_until_it_is_known_whose_it_is() {
         }
     })
     .await;
-    server.is_known();
+    server.set_known();
     let (ours, theirs) = soon(lane(&device, &server)).await;
     soon(pour(ours.sender, 5, 300_000)).await;
     tokio::time::sleep(3 * patient().patience).await;

@@ -1,7 +1,7 @@
 //! The store, the clocks and the attempts around a dispatcher.
 
 use hoop_dispatch::{Dispatcher, Entry, Failure, List, Output, RETRY_AFTER_MAX, SMALL_BYTES, TURN_BYTES};
-use hoop_units::{DeviceId, Timestamp, UnixTime, UploadId};
+use hoop_units::{AddressKey, Timestamp, UnixTime, UploadId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub type Place = (UnixTime, UploadId);
 #[derive(Clone, Debug)]
 pub struct Row {
     pub id: UploadId,
-    pub device: DeviceId,
+    pub device: AddressKey,
     pub origin: String,
     pub total: u64,
     pub left: u64,
@@ -33,7 +33,7 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn new(device: DeviceId, origin: &str, total: u64) -> Self {
+    pub fn new(device: AddressKey, origin: &str, total: u64) -> Self {
         Self {
             id: id(0),
             device,
@@ -66,7 +66,7 @@ pub struct World {
     pub wall_offset: i64,
     pub started: Vec<UploadId>,
     pub most_at_once: usize,
-    pub served: BTreeMap<DeviceId, u64>,
+    pub served: BTreeMap<AddressKey, u64>,
 }
 
 pub fn id(number: u32) -> UploadId {
@@ -75,8 +75,8 @@ pub fn id(number: u32) -> UploadId {
     UploadId(octets)
 }
 
-pub const fn device(number: u8) -> DeviceId {
-    DeviceId([number; 16])
+pub const fn device(number: u8) -> AddressKey {
+    AddressKey([number; 16])
 }
 
 impl World {
@@ -144,7 +144,7 @@ impl World {
         panic!("it never comes to rest");
     }
 
-    fn load(&mut self, list: List, device: DeviceId, after: Option<Place>) {
+    fn load(&mut self, list: List, device: AddressKey, after: Option<Place>) {
         let mut rows: Vec<_> = self.due(list).filter(|row| row.device == device).collect();
         rows.retain(|row| Some(row.place()) > after);
         rows.sort_unstable_by_key(|row| row.place());
@@ -161,7 +161,7 @@ impl World {
         self.dispatcher.handle_entries(list, device, entries, last, self.now);
     }
 
-    /// One message of an attempt, and its end if it was the last, failed, or is to make way. Returns the octets sent.
+    /// One message of an attempt, and its end if it was the last, failed, or is to make way. Returns the bytes sent.
     pub fn message(&mut self, id: UploadId, roll: u32) -> u64 {
         let (now, wall) = (self.now, self.wall());
         let row = self.rows.get_mut(&id).unwrap();
@@ -183,7 +183,7 @@ impl World {
             self.running.remove(&id);
             self.dispatcher.handle_done(id);
         } else {
-            // Whether it is to make way is known once the octets are counted.
+            // Whether it is to make way is known once the bytes are counted.
             self.drain();
             if self.running[&id] {
                 self.dispatcher_ended_early(id);
@@ -238,7 +238,7 @@ impl World {
     }
 
     /// How many attempts of a device are under way.
-    pub fn slots(&self, device: DeviceId) -> usize {
+    pub fn slots(&self, device: AddressKey) -> usize {
         self.running.keys().filter(|id| self.rows[*id].device == device).count()
     }
 

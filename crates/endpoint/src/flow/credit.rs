@@ -1,8 +1,8 @@
 //! What a flow may still be sent ([`crate::memory::window`]), and what it takes of the memory.
 
-use super::{Shared, State};
+use super::{FlowInner, State};
 use crate::flow::spool::Spool;
-use crate::memory::budget::Lease;
+use crate::memory::budget::MemoryUse;
 use crate::memory::window::WINDOW_MIN;
 use hoop_units::Timestamp;
 
@@ -33,8 +33,8 @@ impl State {
     }
 
     /// Grants as much as is of use, and as there is memory for; 64 KiB in any case.
-    pub(super) fn grant(&mut self, flow: &Shared, now: Timestamp) {
-        let (used_to, freed_to, granted) = (self.used_to(), self.freed_to(), self.lease.granted);
+    pub(super) fn grant(&mut self, flow: &FlowInner, now: Timestamp) {
+        let (used_to, freed_to, granted) = (self.used_to(), self.freed_to(), self.memory_use.granted);
         let Some(window) = &mut self.window else { return };
         let incoming = self.machine.incoming();
         let from = incoming.consumed().min(incoming.kept());
@@ -60,7 +60,7 @@ impl State {
     }
 
     /// What it takes of the memory.
-    pub(super) fn lease(&self) -> Lease {
+    pub(super) fn memory_use(&self) -> MemoryUse {
         let spooled = self.durability.spool.as_ref().map_or(0, Spool::len);
         let held = self.send.len() + self.receive.held() + spooled;
         let freed_to = self.freed_to();
@@ -72,7 +72,7 @@ impl State {
             Some(_) => freed_to + self.receive.held(),
             None => 0,
         };
-        Lease { held, granted: granted_to.saturating_sub(freed_to + WINDOW_MIN) }
+        MemoryUse { held, granted: granted_to.saturating_sub(freed_to + WINDOW_MIN) }
     }
 
     pub(crate) fn set_window(&mut self, window: u64, low: Option<u64>, now: Timestamp) {

@@ -1,4 +1,4 @@
-//! What of a flow is on its way to disk, before it is acknowledged ([`Keeps::Stored`](crate::Keeps)): [`Spool`]. What waits is bounded: of each flow there is no
+//! What of a flow is on its way to disk, before it is acknowledged ([`AckPolicy::Stored`](crate::AckPolicy)): [`Spool`]. What waits is bounded: of each flow there is no
 //! more than its window that is not acknowledged.
 
 use crate::memory::buffer::ReceiveBuffer;

@@ -7,7 +7,7 @@ const FIRST: u64 = 256 * 1024;
 
 /// What one flow takes of the memory, in bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Lease {
+pub(crate) struct MemoryUse {
     /// Written and not acknowledged, or come and not read.
     pub(crate) held: u64,
     /// What its peer was told that it may send beyond what was read and what every peer may.
@@ -31,7 +31,7 @@ impl MemoryBudget {
     }
 
     /// One flow takes so much now, and took so much before.
-    pub(crate) fn change(&self, before: Lease, now: Lease) {
+    pub(crate) fn change(&self, before: MemoryUse, now: MemoryUse) {
         self.held.change(before.held, now.held);
         self.granted.change(before.granted, now.granted);
     }
@@ -126,13 +126,13 @@ mod tests {
     #[test]
     fn of_what_was_granted_first_less_is_granted_again_where_others_want_it() {
         let memory = MemoryBudget::new(1_000_000);
-        let mut flows = vec![Lease::default(); 20];
+        let mut flows = vec![MemoryUse::default(); 20];
         for _ in 0..200 {
             for flow in &mut flows {
                 // Half of it is used up, and as much granted anew as there may be.
-                let used = Lease { granted: flow.granted / 2, ..*flow };
+                let used = MemoryUse { granted: flow.granted / 2, ..*flow };
                 memory.change(*flow, used);
-                let granted = Lease { granted: memory.to_grant(used.granted, u64::MAX).min(200_000), ..used };
+                let granted = MemoryUse { granted: memory.to_grant(used.granted, u64::MAX).min(200_000), ..used };
                 memory.change(used, granted);
                 *flow = granted;
                 assert!(memory.granted.octets() <= 1_000_000);

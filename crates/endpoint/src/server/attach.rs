@@ -2,13 +2,13 @@
 
 use super::inner::ServerInner;
 use super::parking::unpack;
-use crate::flow::{Carried, Shared, Signals, first_options, machine_options};
+use crate::flow::{Carried, FlowInner, Signals, first_options, machine_options};
 use crate::lane::{self, RECEIVE_MAX};
 use crate::memory::intake::{Intake, Piece};
 use bytes::Bytes;
 use hoop_carrier::Lane;
 use hoop_flow::frame::{Frame, FrameError, Open, Refusal, Resume};
-use hoop_flow::{DeviceKey, Flow, FlowKey, FlowName, HostId, LANES_MAX, LaneId};
+use hoop_flow::{DeviceId, DeviceKey, Flow, FlowKey, FlowName, LANES_MAX, LaneId};
 use hoop_flow_store::{Found, Kept, Life, StoreError, When};
 use hoop_units::Duration;
 use std::sync::{Arc, Weak};
@@ -99,7 +99,7 @@ impl Greeting<'_> {
 }
 
 /// A lane that a flow was attached to.
-type Started = (Arc<Shared>, LaneId, Arc<Signals>);
+type Started = (Arc<FlowInner>, LaneId, Arc<Signals>);
 
 impl ServerInner {
     async fn greet(self: Arc<Self>, on: Carried, mut lane: Lane) {
@@ -124,7 +124,7 @@ impl ServerInner {
         match answer {
             Ok((flow, id, signals)) => {
                 let most = self.config.limits.carriers_of_device;
-                if let Some(out) = self.carriers.lock().is_a_devices(on.id, flow.name.host, most) {
+                if let Some(out) = self.carriers.lock().assign_to_device(on.id, flow.name.host, most) {
                     tracing::debug!(host = %flow.name.host, "a device has as many carriers as it may");
                     out.close();
                 }
@@ -214,7 +214,7 @@ impl ServerInner {
     }
 
     /// Attaches a flow that there is.
-    fn attach_to(flow: Arc<Shared>, greeting: &Greeting<'_>, on: &Carried) -> Result<Started, Refusal> {
+    fn attach_to(flow: Arc<FlowInner>, greeting: &Greeting<'_>, on: &Carried) -> Result<Started, Refusal> {
         let (binding, rtt) = (on.carrier.binding(), on.carrier.rtt());
         let (lane, signals) = flow.act(|state, now| {
             if state.lanes.len() >= LANES_HERE_MAX {
@@ -275,7 +275,7 @@ impl ServerInner {
     }
 
     /// Whether one more flow of this device may be here.
-    fn may_hold(&self, host: HostId) -> Result<(), Refusal> {
+    fn may_hold(&self, host: DeviceId) -> Result<(), Refusal> {
         let (flows, limits) = (self.flows.lock(), &self.config.limits);
         if flows.of_device.get(&host).is_some_and(|device| device.flows >= limits.flows_of_device) {
             return Err(Refusal::Full);
@@ -287,7 +287,7 @@ impl ServerInner {
     }
 
     /// Gives a flow to who accepts. To be called with the gate of its name.
-    fn admit(&self, flow: &Arc<Shared>, permit: mpsc::Permit<'_, Arc<Shared>>) {
+    fn admit(&self, flow: &Arc<FlowInner>, permit: mpsc::Permit<'_, Arc<FlowInner>>) {
         self.flows.lock().insert(flow);
         permit.send(flow.clone());
         self.watch.look(flow);

@@ -2,8 +2,8 @@
 
 use crate::flow::CarrierId;
 use hoop_carrier::{Carrier, Kind};
-use hoop_flow::HostId;
-use hoop_units::DeviceId;
+use hoop_flow::DeviceId;
+use hoop_units::AddressKey;
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -14,18 +14,18 @@ use std::sync::Arc;
 /// 1,024. Each program under `hoop run` has a carrier, and few carry much at a time.
 const WIDE: usize = 32;
 
-/// Whose a carrier is.
+/// Holder a carrier is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Whose {
+enum Holder {
     /// A device's: a flow of this one was attached over it, which takes a key.
-    Device(HostId),
+    Device(DeviceId),
     /// Anybody's, at this address if it has one.
-    Stranger(Option<DeviceId>),
+    Stranger(Option<AddressKey>),
 }
 
 /// How many there may be at once.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Most {
+pub(super) struct CarrierLimits {
     /// Carriers.
     pub(super) all: usize,
     /// Those of them that are WebSockets.
@@ -40,15 +40,15 @@ pub(super) struct Most {
 /// have places of their own, and the same rule.
 #[derive(Default)]
 pub(super) struct Carriers {
-    all: BTreeMap<CarrierId, (Arc<dyn Carrier>, Whose)>,
+    all: BTreeMap<CarrierId, (Arc<dyn Carrier>, Holder)>,
     /// How many strangers each address has; those without one are of none.
-    strangers: HashMap<Option<DeviceId>, usize>,
+    strangers: HashMap<Option<AddressKey>, usize>,
     /// How many strangers there are.
     unknown: usize,
     /// How many are WebSockets.
     websockets: usize,
     /// How many each device has.
-    devices: HashMap<HostId, usize>,
+    devices: HashMap<DeviceId, usize>,
 }
 
 fn is_websocket(carrier: &Arc<dyn Carrier>) -> bool {
@@ -57,14 +57,19 @@ fn is_websocket(carrier: &Arc<dyn Carrier>) -> bool {
 
 impl Carriers {
     /// Takes one in, with a higher number than any so far. Gives what is to be closed: the one that makes way, or itself.
-    pub(super) fn add(&mut self, id: CarrierId, carrier: &Arc<dyn Carrier>, most: Most) -> Option<Arc<dyn Carrier>> {
-        let address = carrier.peer().map(DeviceId::from_ip);
+    pub(super) fn add(
+        &mut self,
+        id: CarrierId,
+        carrier: &Arc<dyn Carrier>,
+        most: CarrierLimits,
+    ) -> Option<Arc<dyn Carrier>> {
+        let address = carrier.peer().map(AddressKey::from_ip);
         let mut out = None;
         // Who holds carriers idle and has no key must not keep devices of the same address out.
         let is_crowded = address.is_some() && self.strangers.get(&address).copied() >= Some(most.of_address);
         if is_websocket(carrier) && self.websockets >= most.websockets {
             let from = self.fullest_of_websockets();
-            let is_from = |whose: &Whose| from.is_some_and(|at| *whose == Whose::Stranger(at));
+            let is_from = |whose: &Holder| from.is_some_and(|at| *whose == Holder::Stranger(at));
             let oldest = self.all.iter().find(|(_, (other, whose))| is_from(whose) && is_websocket(other));
             match oldest.map(|(id, _)| *id).and_then(|id| self.remove(id)) {
                 Some(oldest) => out = Some(oldest),
@@ -72,7 +77,7 @@ impl Carriers {
             }
         } else if is_crowded || self.unknown >= most.strangers || self.all.len() >= most.all {
             let from = if is_crowded { Some(address) } else { self.fullest() };
-            let oldest = self.all.iter().find(|(_, (_, whose))| from.is_some_and(|at| *whose == Whose::Stranger(at)));
+            let oldest = self.all.iter().find(|(_, (_, whose))| from.is_some_and(|at| *whose == Holder::Stranger(at)));
             match oldest.map(|(id, _)| *id).and_then(|id| self.remove(id)) {
                 Some(oldest) => out = Some(oldest),
                 None => return Some(carrier.clone()),
@@ -81,26 +86,26 @@ impl Carriers {
         *self.strangers.entry(address).or_default() += 1;
         self.unknown += 1;
         self.websockets += usize::from(is_websocket(carrier));
-        self.all.insert(id, (carrier.clone(), Whose::Stranger(address)));
+        self.all.insert(id, (carrier.clone(), Holder::Stranger(address)));
         out
     }
 
     /// Where most strangers are; of equals, where one has been for longest.
-    fn fullest(&self) -> Option<Option<DeviceId>> {
+    fn fullest(&self) -> Option<Option<AddressKey>> {
         let most = self.strangers.values().max()?;
-        let at = |whose: &Whose| match whose {
-            Whose::Stranger(at) => Some(*at),
-            Whose::Device(_) => None,
+        let at = |whose: &Holder| match whose {
+            Holder::Stranger(at) => Some(*at),
+            Holder::Device(_) => None,
         };
         let mut strangers = self.all.values().filter_map(|(_, whose)| at(whose));
         strangers.find(|at| self.strangers.get(at) == Some(most))
     }
 
     /// Where most strangers' WebSockets are; of equals, where one has been for longest.
-    fn fullest_of_websockets(&self) -> Option<Option<DeviceId>> {
+    fn fullest_of_websockets(&self) -> Option<Option<AddressKey>> {
         let mut counts = HashMap::<_, (usize, Reverse<CarrierId>)>::new();
         for (id, (carrier, whose)) in &self.all {
-            if let Whose::Stranger(at) = whose
+            if let Holder::Stranger(at) = whose
                 && is_websocket(carrier)
             {
                 counts.entry(*at).or_insert((0, Reverse(*id))).0 += 1;
@@ -110,17 +115,17 @@ impl Carriers {
     }
 
     /// A flow of this device was attached over it; it is told so if it is one of the first [`WIDE`]. Gives it back, to be closed, if the device has `most` others.
-    pub(super) fn is_a_devices(&mut self, id: CarrierId, host: HostId, most: usize) -> Option<Arc<dyn Carrier>> {
+    pub(super) fn assign_to_device(&mut self, id: CarrierId, host: DeviceId, most: usize) -> Option<Arc<dyn Carrier>> {
         let (carrier, whose) = self.all.get_mut(&id)?;
-        if matches!(whose, Whose::Device(_)) {
+        if matches!(whose, Holder::Device(_)) {
             return None;
         }
-        let (carrier, was) = (carrier.clone(), std::mem::replace(whose, Whose::Device(host)));
+        let (carrier, was) = (carrier.clone(), std::mem::replace(whose, Holder::Device(host)));
         self.forget(was);
         let count = self.devices.entry(host).or_default();
         *count += 1;
         if *count <= WIDE {
-            carrier.is_known();
+            carrier.set_known();
         }
         if *count > most { self.remove(id) } else { None }
     }
@@ -133,13 +138,13 @@ impl Carriers {
         Some(carrier)
     }
 
-    fn forget(&mut self, whose: Whose) {
+    fn forget(&mut self, whose: Holder) {
         match whose {
-            Whose::Stranger(address) => {
+            Holder::Stranger(address) => {
                 self.unknown -= 1;
                 one_less(&mut self.strangers, address);
             }
-            Whose::Device(host) => one_less(&mut self.devices, host),
+            Holder::Device(host) => one_less(&mut self.devices, host),
         }
     }
 
@@ -149,8 +154,8 @@ impl Carriers {
     }
 
     /// Closes those of a device.
-    pub(super) fn close_of(&self, host: HostId) {
-        let own = self.all.values().filter(|(_, whose)| *whose == Whose::Device(host));
+    pub(super) fn close_of(&self, host: DeviceId) {
+        let own = self.all.values().filter(|(_, whose)| *whose == Holder::Device(host));
         own.for_each(|(carrier, _)| carrier.close());
     }
 
@@ -178,10 +183,10 @@ mod tests {
     use std::net::IpAddr;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    const HOST: HostId = HostId([1; 20]);
+    const HOST: DeviceId = DeviceId([1; 20]);
 
-    const fn most(all: usize, strangers: usize, of_address: usize) -> Most {
-        Most { all, websockets: all, strangers, of_address }
+    const fn most(all: usize, strangers: usize, of_address: usize) -> CarrierLimits {
+        CarrierLimits { all, websockets: all, strangers, of_address }
     }
 
     /// A carrier of some kind from an address.
@@ -213,7 +218,7 @@ mod tests {
         fn close(&self) {
             self.0.close();
         }
-        fn is_known(&self) {
+        fn set_known(&self) {
             self.2.store(true, Ordering::Relaxed);
         }
     }
@@ -235,10 +240,10 @@ mod tests {
         for at in 0..3 {
             assert!(add(&mut carriers, at).is_none());
         }
-        assert!(carriers.is_a_devices(CarrierId(0), HOST, 9).is_none());
+        assert!(carriers.assign_to_device(CarrierId(0), HOST, 9).is_none());
         assert!(Arc::ptr_eq(&add(&mut carriers, 3).unwrap(), &all[1]), "the oldest that is no device's");
-        carriers.is_a_devices(CarrierId(2), HOST, 9);
-        carriers.is_a_devices(CarrierId(3), HOST, 9);
+        carriers.assign_to_device(CarrierId(2), HOST, 9);
+        carriers.assign_to_device(CarrierId(3), HOST, 9);
         assert!(Arc::ptr_eq(&add(&mut carriers, 4).unwrap(), &all[4]), "all are devices'");
     }
 
@@ -253,7 +258,7 @@ mod tests {
         let (first, other) = (add(&mut carriers, "192.0.2.1"), add(&mut carriers, "192.0.2.2"));
         let second = add(&mut carriers, "192.0.2.1");
         assert!(first.1 && other.1 && second.1);
-        carriers.is_a_devices(first.0, HOST, 9);
+        carriers.assign_to_device(first.0, HOST, 9);
         assert!(add(&mut carriers, "192.0.2.1").1, "one of them is a device's");
         assert!(!add(&mut carriers, "192.0.2.1").1, "the oldest stranger of the address makes way");
         assert!(carriers.remove(second.0).is_none(), "it is gone, and nobody else");
@@ -276,7 +281,7 @@ mod tests {
         }
         assert_eq!(add(&mut carriers, "192.0.2.4").as_deref(), Some("192.0.2.2"));
         assert_eq!(add(&mut carriers, "192.0.2.5").as_deref(), Some("192.0.2.1"), "all have one: the oldest");
-        assert!(carriers.is_a_devices(CarrierId(3), HOST, 9).is_none());
+        assert!(carriers.assign_to_device(CarrierId(3), HOST, 9).is_none());
         assert_eq!(add(&mut carriers, "192.0.2.6"), None, "what a device has is no stranger's");
         assert_eq!(carriers.len(), 5);
     }
@@ -285,7 +290,7 @@ mod tests {
     #[test]
     fn websockets_have_places_of_their_own_and_make_way_for_each_other() {
         let mut carriers = Carriers::default();
-        let most = Most { websockets: 2, ..most(9, 9, 9) };
+        let most = CarrierLimits { websockets: 2, ..most(9, 9, 9) };
         let websocket = |at| of_kind(Kind::WebSocket, &format!("192.0.2.{at}"));
         let all: Vec<Arc<dyn Carrier>> = (0..5).map(websocket).collect();
         assert!(carriers.add(CarrierId(0), &from("198.51.100.1"), most).is_none());
@@ -295,7 +300,7 @@ mod tests {
         assert!(Arc::ptr_eq(&out, &all[0]), "the oldest stranger of them");
         assert!(carriers.add(CarrierId(4), &from("198.51.100.2"), most).is_none(), "one of QUIC has room");
         for id in [2, 3] {
-            carriers.is_a_devices(CarrierId(id), HOST, 9);
+            carriers.assign_to_device(CarrierId(id), HOST, 9);
         }
         let out = carriers.add(CarrierId(5), &all[3], most).unwrap();
         assert!(Arc::ptr_eq(&out, &all[3]), "all are devices'");
@@ -307,7 +312,7 @@ mod tests {
     #[test]
     fn an_address_with_many_strange_websockets_makes_way_for_others() {
         let mut carriers = Carriers::default();
-        let most = Most { websockets: 4, ..most(99, 99, 99) };
+        let most = CarrierLimits { websockets: 4, ..most(99, 99, 99) };
         let (mut id, mut all) = (0, Vec::new());
         let mut add = |carriers: &mut Carriers, address: &str| {
             id += 1;
@@ -316,7 +321,7 @@ mod tests {
             carriers.add(CarrierId(id), &carrier, most).and_then(|out| out.peer()).map(|peer| peer.to_string())
         };
         assert_eq!(add(&mut carriers, "198.51.100.1"), None);
-        assert!(carriers.is_a_devices(CarrierId(1), HOST, 9).is_none());
+        assert!(carriers.assign_to_device(CarrierId(1), HOST, 9).is_none());
         assert_eq!(add(&mut carriers, "192.0.2.1"), None, "it has not said yet who it is");
         for _ in 0..2 {
             assert_eq!(add(&mut carriers, "192.0.2.66"), None);
@@ -339,8 +344,8 @@ mod tests {
             let one = Arc::new(From(inner.clone(), "192.0.2.1".parse().unwrap(), AtomicBool::new(false), Kind::Memory));
             let id = CarrierId(all.len() as u64);
             carriers.add(id, &(one.clone() as Arc<dyn Carrier>), most(9_999, 9_999, 9_999));
-            carriers.is_a_devices(id, HOST, 1_024);
-            carriers.is_a_devices(id, HOST, 1_024);
+            carriers.assign_to_device(id, HOST, 1_024);
+            carriers.assign_to_device(id, HOST, 1_024);
             all.push(one.clone());
             one.2.load(Ordering::Relaxed)
         };
@@ -358,13 +363,13 @@ mod tests {
             assert!(carriers.add(CarrierId(at), carrier, most(9, 9, 9)).is_none());
         }
         for at in [0, 1, 1, 0] {
-            assert!(carriers.is_a_devices(CarrierId(at), HOST, 2).is_none());
+            assert!(carriers.assign_to_device(CarrierId(at), HOST, 2).is_none());
         }
-        let closed = carriers.is_a_devices(CarrierId(2), HOST, 2).unwrap();
+        let closed = carriers.assign_to_device(CarrierId(2), HOST, 2).unwrap();
         assert!(Arc::ptr_eq(&closed, &all[2]));
-        assert!(carriers.is_a_devices(CarrierId(3), HostId([2; 20]), 2).is_none());
+        assert!(carriers.assign_to_device(CarrierId(3), DeviceId([2; 20]), 2).is_none());
         carriers.remove(CarrierId(0));
         assert!(carriers.add(CarrierId(4), &all[0], most(9, 9, 9)).is_none());
-        assert!(carriers.is_a_devices(CarrierId(4), HOST, 2).is_none(), "one of them is gone");
+        assert!(carriers.assign_to_device(CarrierId(4), HOST, 2).is_none(), "one of them is gone");
     }
 }

@@ -4,14 +4,14 @@ use super::carriers::Carriers;
 use super::config::{ServerConfig, ServerLimits};
 use super::spooler::{self, Job};
 use crate::error::FlowError;
-use crate::flow::{Durable, Owner, Shared, State};
+use crate::flow::{Durable, FlowInner, Owner, State};
 use crate::memory::budget::MemoryBudget;
-use crate::options::{FlowOptions, Keeps};
+use crate::options::{AckPolicy, FlowOptions};
 use crate::park::{ParkError, Parks};
 use crate::timers::{Look, Watch};
 use bytes::Bytes;
 use hoop_carrier::Pending;
-use hoop_flow::{Flow, FlowKey, FlowName, HostId};
+use hoop_flow::{DeviceId, Flow, FlowKey, FlowName};
 use hoop_flow_table::Ends;
 use hoop_units::UnixTime;
 use parking_lot::Mutex;
@@ -34,12 +34,12 @@ pub(super) struct OfDevice {
 }
 
 pub(super) struct Flows {
-    pub(super) here: HashMap<FlowName, Arc<Shared>>,
-    pub(super) of_device: HashMap<HostId, OfDevice>,
+    pub(super) here: HashMap<FlowName, Arc<FlowInner>>,
+    pub(super) of_device: HashMap<DeviceId, OfDevice>,
     /// Once so many devices are known, those of which nothing is left are forgotten.
     pub(super) sweep_at: usize,
     /// What one device's flows may hold.
-    pub(super) octets_of_device: u64,
+    pub(super) memory_of_device: u64,
     pub(super) ended: Ends<(FlowKey, u64), RandomState>,
 }
 
@@ -51,31 +51,31 @@ impl Flows {
             here: HashMap::new(),
             of_device: HashMap::new(),
             sweep_at: SWEEP_MIN,
-            octets_of_device: limits.octets_of_device,
+            memory_of_device: limits.memory_of_device,
             ended,
         }
     }
 
-    fn device(&mut self, host: HostId) -> &mut OfDevice {
+    fn device(&mut self, host: DeviceId) -> &mut OfDevice {
         if self.of_device.len() >= self.sweep_at {
             // Flows that are over may still be read, and hold their device's memory until they are dropped.
             self.of_device.retain(|_, device| device.flows > 0 || Arc::strong_count(&device.memory) > 1);
             self.sweep_at = SWEEP_MIN.max(2 * self.of_device.len());
         }
-        let limit = self.octets_of_device;
+        let limit = self.memory_of_device;
         self.of_device.entry(host).or_insert_with(|| OfDevice { flows: 0, memory: Arc::new(MemoryBudget::new(limit)) })
     }
 
-    pub(super) fn insert(&mut self, flow: &Arc<Shared>) {
+    pub(super) fn insert(&mut self, flow: &Arc<FlowInner>) {
         self.here.insert(flow.name, flow.clone());
         self.device(flow.name.host).flows += 1;
     }
 
-    pub(super) fn is_here(&self, flow: &Arc<Shared>) -> bool {
+    pub(super) fn is_here(&self, flow: &Arc<FlowInner>) -> bool {
         self.here.get(&flow.name).is_some_and(|here| Arc::ptr_eq(here, flow))
     }
 
-    pub(super) fn remove(&mut self, flow: &Arc<Shared>) {
+    pub(super) fn remove(&mut self, flow: &Arc<FlowInner>) {
         if !self.is_here(flow) {
             return;
         }
@@ -102,11 +102,11 @@ pub(crate) struct ServerInner {
     pub(super) carriers: Mutex<Carriers>,
     pub(super) next_carrier: AtomicU64,
     pub(super) memory: Arc<MemoryBudget>,
-    pub(super) opened: mpsc::Sender<Arc<Shared>>,
+    pub(super) opened: mpsc::Sender<Arc<FlowInner>>,
     /// To who brings bytes to disk.
     pub(super) jobs: Option<mpsc::UnboundedSender<Job>>,
     pub(super) gates: [tokio::sync::Mutex<()>; GATES],
-    pub(super) watch: Arc<Watch<Shared>>,
+    pub(super) watch: Arc<Watch<FlowInner>>,
     pub(super) is_down: watch::Sender<bool>,
     /// Whether the store was told something since it was asked last what is due.
     pub(super) is_touched: Arc<AtomicBool>,
@@ -119,7 +119,7 @@ impl std::fmt::Debug for ServerInner {
 }
 
 impl ServerInner {
-    pub(super) fn look_at(&self, flow: &Arc<Shared>) -> Look {
+    pub(super) fn look_at(&self, flow: &Arc<FlowInner>) -> Look {
         if !self.flows.lock().is_here(flow) {
             return Look::default();
         }
@@ -135,14 +135,14 @@ impl ServerInner {
         attachment: Option<Bytes>,
         options: FlowOptions,
         spools: bool,
-    ) -> Arc<Shared> {
+    ) -> Arc<FlowInner> {
         let owner: Weak<dyn Owner> = self.myself.clone();
-        let spools = spools || (self.jobs.is_some() && options.keeps == Keeps::Stored);
-        let is_durable = self.config.store.is_some() && (spools || options.keeps != Keeps::OnArrival);
+        let spools = spools || (self.jobs.is_some() && options.ack_policy == AckPolicy::Stored);
+        let is_durable = self.config.store.is_some() && (spools || options.ack_policy != AckPolicy::OnArrival);
         let found = attachment.clone().unwrap_or_default();
         // One that is refused after all leaves an entry without flows, which goes with the device's next.
         let memory = [self.memory.clone(), self.flows.lock().device(machine.name().host).memory.clone()];
-        let flow = Shared::new(machine, service, attachment, options, Some(memory), self.config.clock, owner);
+        let flow = FlowInner::new(machine, service, attachment, options, Some(memory), self.config.clock, owner);
         if is_durable {
             flow.peek().durability.durable = Some(Durable::new(found.to_vec()));
         }
@@ -163,13 +163,13 @@ impl ServerInner {
 }
 
 impl Parks for ServerInner {
-    fn park_with<'a>(&'a self, flow: &'a Arc<Shared>, attachment: &'a [u8]) -> Pending<'a, Result<(), ParkError>> {
+    fn park_with<'a>(&'a self, flow: &'a Arc<FlowInner>, attachment: &'a [u8]) -> Pending<'a, Result<(), ParkError>> {
         Box::pin(self.park(flow, Some(attachment)))
     }
 }
 
 impl Owner for ServerInner {
-    fn reconcile(&self, flow: &Arc<Shared>) {
+    fn reconcile(&self, flow: &Arc<FlowInner>) {
         let (ended, done, key, spools) = {
             let state = flow.peek();
             if state.durability.is_put_away {
@@ -203,25 +203,25 @@ impl Owner for ServerInner {
         });
     }
 
-    fn commit(&self, flow: &Arc<Shared>) {
+    fn commit(&self, flow: &Arc<FlowInner>) {
         if let Some(myself) = self.myself.upgrade() {
             tokio::spawn(myself.write_down(flow.clone()));
         }
     }
 
-    fn spool(&self, flow: &Arc<Shared>) {
+    fn spool(&self, flow: &Arc<FlowInner>) {
         if let Some(jobs) = &self.jobs {
             let _ = jobs.send(Job::Bring(flow.clone()));
         }
     }
 
-    fn load(&self, flow: &Arc<Shared>) {
-        if let Some(octets) = self.config.octets.clone() {
+    fn load(&self, flow: &Arc<FlowInner>) {
+        if let Some(octets) = self.config.byte_store.clone() {
             tokio::spawn(spooler::load(octets, flow.clone()));
         }
     }
 
-    fn set_timer(&self, flow: &Arc<Shared>) {
+    fn set_timer(&self, flow: &Arc<FlowInner>) {
         self.watch.look(flow);
     }
 

@@ -1,7 +1,7 @@
 //! What a server has its store keep: flows that are written down, parked, found again and expired.
 
 use super::inner::ServerInner;
-use crate::flow::Shared;
+use crate::flow::FlowInner;
 use crate::options::FlowEvent;
 use crate::park::{ParkError, shutting_down};
 use bytes::Bytes;
@@ -55,7 +55,7 @@ pub(super) async fn tick(server: Weak<ServerInner>, store: Arc<dyn FlowStore>) {
 
 impl ServerInner {
     /// Parks a flow that has been quiet and offline for long; says when it will have been.
-    pub(super) fn park_offline(&self, flow: &Arc<Shared>) -> Option<Timestamp> {
+    pub(super) fn park_offline(&self, flow: &Arc<FlowInner>) -> Option<Timestamp> {
         let since = flow.peek().contact.offline_since.filter(|_| self.config.parks)?;
         let (at, now) = (since + OFFLINE_QUIET, self.config.clock.now());
         if at > now {
@@ -66,7 +66,7 @@ impl ServerInner {
         Some(now + OFFLINE_QUIET)
     }
 
-    fn park_quiet(&self, flow: &Arc<Shared>) {
+    fn park_quiet(&self, flow: &Arc<FlowInner>) {
         let Some(myself) = self.myself.upgrade().filter(|_| flow.peek().is_quiet()) else { return };
         let flow = flow.clone();
         tokio::spawn(async move {
@@ -88,7 +88,7 @@ impl ServerInner {
 
     pub(super) async fn find(&self, name: FlowName) -> Result<Found, ()> {
         let Some(store) = self.config.store.clone() else { return Ok(Found::Unknown) };
-        let octets = self.config.octets.clone();
+        let octets = self.config.byte_store.clone();
         let found = tokio::task::spawn_blocking(move || {
             let found = store.take(name)?;
             let (Found::Kept(kept), Some(octets)) = (&found, octets) else { return Ok(found) };
@@ -114,7 +114,7 @@ impl ServerInner {
     /// Writes a flow down.
     pub(super) async fn put(
         &self,
-        flow: &Shared,
+        flow: &FlowInner,
         record: Record,
         attachment: &[u8],
         life: Life,
@@ -129,7 +129,7 @@ impl ServerInner {
     }
 
     /// Writes a flow down as often as something of it is to be, until nothing is.
-    pub(super) async fn write_down(self: Arc<Self>, flow: Arc<Shared>) {
+    pub(super) async fn write_down(self: Arc<Self>, flow: Arc<FlowInner>) {
         while let Some((record, attachment, syncs)) = flow.take_commit() {
             let life = {
                 let state = flow.peek();
@@ -176,7 +176,7 @@ impl ServerInner {
     }
 
     /// Puts a flow into the store, and closes its lanes. Without an attachment: with the one that was set, and only if it is quiet.
-    pub(crate) async fn park(&self, flow: &Arc<Shared>, attachment: Option<&[u8]>) -> Result<(), ParkError> {
+    pub(crate) async fn park(&self, flow: &Arc<FlowInner>, attachment: Option<&[u8]>) -> Result<(), ParkError> {
         if self.config.store.is_none() {
             return Err(ParkError::NoStore);
         }
@@ -198,7 +198,7 @@ impl ServerInner {
         parked.map(|_| ())
     }
 
-    async fn put_away(&self, flow: &Arc<Shared>, given: Option<&[u8]>) -> Result<bool, ParkError> {
+    async fn put_away(&self, flow: &Arc<FlowInner>, given: Option<&[u8]>) -> Result<bool, ParkError> {
         let (record, attachment) = {
             let state = flow.peek();
             if state.over.is_some() {
@@ -227,9 +227,9 @@ impl ServerInner {
     }
 
     /// Tells the store what the application needs no more: whoever takes a parked flow from there goes on behind it.
-    async fn consume_now(&self, flow: &Shared) -> Result<(), StoreError> {
+    async fn consume_now(&self, flow: &FlowInner) -> Result<(), StoreError> {
         let consumed = flow.peek().durability.spool.as_mut().map(|spool| spool.take_consumed());
-        let (Some(offset), Some(octets), name) = (consumed, self.config.octets.clone(), flow.name) else {
+        let (Some(offset), Some(octets), name) = (consumed, self.config.byte_store.clone(), flow.name) else {
             return Ok(());
         };
         let told = tokio::task::spawn_blocking(move || octets.consume(name, offset)).await;

@@ -1,12 +1,12 @@
-//! What devices send goes to disk before it is acknowledged ([`Keeps::Stored`](crate::Keeps)): who brings it ([`spool`]).
+//! What devices send goes to disk before it is acknowledged ([`AckPolicy::Stored`](crate::AckPolicy)): who brings it ([`spool`]).
 //!
 //! One task takes what there is of all flows, has a thread append it and sync once, and tells the flows; what comes meanwhile waits for the next round. So a busy disk makes
 //! rounds larger and not more.
 
-use crate::flow::Shared;
+use crate::flow::FlowInner;
 use crate::flow::spool::Portion;
 use hoop_flow::{FlowName, ended};
-use hoop_flow_store::{FlowStore, OctetStore, StoreError};
+use hoop_flow_store::{ByteStore, FlowStore, StoreError};
 use hoop_units::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,14 +20,14 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// What is to be done with the stores, in order.
 pub(super) enum Job {
     /// What there is of a flow is to be brought.
-    Bring(Arc<Shared>),
+    Bring(Arc<FlowInner>),
     /// A flow has ended with this code: nothing of it is brought any more.
     Remove(FlowName, u64),
 }
 
 /// What has come of a flow's portion.
 struct Brought {
-    flow: Arc<Shared>,
+    flow: Arc<FlowInner>,
     /// Where it began, and how far it was appended.
     start: u64,
     end: u64,
@@ -37,11 +37,11 @@ struct Brought {
 /// Does all jobs, until nobody gives any more. A flow has at most one of each kind waiting, so flows bound them.
 pub(super) async fn spool(
     flows: Arc<dyn FlowStore>,
-    octets: Arc<dyn OctetStore>,
+    octets: Arc<dyn ByteStore>,
     mut jobs: mpsc::UnboundedReceiver<Job>,
     is_touched: Arc<AtomicBool>,
 ) {
-    let mut stuck: Vec<Arc<Shared>> = Vec::new();
+    let mut stuck: Vec<Arc<FlowInner>> = Vec::new();
     let mut again = Instant::now();
     loop {
         let mut round = Vec::new();
@@ -86,7 +86,7 @@ pub(super) fn remove(name: FlowName, code: u64, flows: &dyn FlowStore) {
     }
 }
 
-fn bring(round: Vec<Job>, flows: &dyn FlowStore, octets: &dyn OctetStore) -> (Vec<Brought>, Result<(), StoreError>) {
+fn bring(round: Vec<Job>, flows: &dyn FlowStore, octets: &dyn ByteStore) -> (Vec<Brought>, Result<(), StoreError>) {
     let (mut brought, mut has_octets) = (Vec::new(), false);
     for job in round {
         match job {
@@ -117,7 +117,7 @@ fn bring(round: Vec<Job>, flows: &dyn FlowStore, octets: &dyn OctetStore) -> (Ve
 }
 
 /// Appends as much as the store takes, and says how far that was.
-fn append(name: FlowName, portion: &Portion, octets: &dyn OctetStore) -> (u64, Result<(), StoreError>) {
+fn append(name: FlowName, portion: &Portion, octets: &dyn ByteStore) -> (u64, Result<(), StoreError>) {
     let consume = |at| {
         if let Err(error) = octets.consume(name, portion.consumed.min(at)) {
             // The bytes are gone nevertheless.
@@ -141,7 +141,7 @@ fn append(name: FlowName, portion: &Portion, octets: &dyn OctetStore) -> (u64, R
 }
 
 /// Reads some of what an earlier server has left of a flow, for its application.
-pub(super) async fn load(octets: Arc<dyn OctetStore>, flow: Arc<Shared>) {
+pub(super) async fn load(octets: Arc<dyn ByteStore>, flow: Arc<FlowInner>) {
     loop {
         let (name, (from, len)) = (flow.name, flow.peek().to_load());
         let reading = octets.clone();
@@ -168,7 +168,7 @@ pub(super) async fn load(octets: Arc<dyn OctetStore>, flow: Arc<Shared>) {
 }
 
 /// What is to be brought of a flow now; None if it is over, or in the store.
-fn take_portion(flow: &Shared) -> Option<Portion> {
+fn take_portion(flow: &FlowInner) -> Option<Portion> {
     let mut state = flow.peek();
     let is_over = state.machine.ended().is_some() || state.over.is_some();
     let spool = state.durability.spool.as_mut()?;

@@ -1,8 +1,8 @@
-//! A device and a server with carriers in memory between them, and octets that are known by their offset.
+//! A device and a server with carriers in memory between them, and bytes that are known by their offset.
 
 use hoop_carrier::{Carrier, memory_pair};
 use hoop_endpoint::{
-    Clock, Device, DeviceConfig, DeviceKey, FlowName, FlowOptions, FlowStream, HostId, Server, ServerConfig, Use,
+    Clock, Device, DeviceConfig, DeviceId, DeviceKey, FlowName, FlowOptions, FlowStream, Server, ServerConfig, Use,
 };
 use hoop_flow::Binding;
 use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, MemoryStore, StoreError, When};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-pub const HOST: HostId = HostId([1; 20]);
+pub const HOST: DeviceId = DeviceId([1; 20]);
 pub const KEY: DeviceKey = DeviceKey([9; 32]);
 pub const NOW: UnixTime = UnixTime(1_795_000_000);
 
@@ -48,7 +48,7 @@ pub fn dice(seed: u64) -> Pcg64Mcg {
     Pcg64Mcg::seed_from_u64(seed)
 }
 
-/// Two ends of a carrier that is bound to octets of its own.
+/// Two ends of a carrier that is bound to bytes of its own.
 pub fn carrier() -> (Arc<dyn Carrier>, Arc<dyn Carrier>) {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut binding = [0; 32];
@@ -96,24 +96,24 @@ impl World {
     }
 }
 
-/// The octets of a stream from an offset on; `of` tells streams apart.
+/// The bytes of a stream from an offset on; `of` tells streams apart.
 pub fn octets(of: u64, offset: u64, len: usize) -> Vec<u8> {
     let octet = |at: u64| ((at ^ of.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
     (offset..offset + len as u64).map(octet).collect()
 }
 
-/// Writes a stream of so many octets, in pieces of any size.
+/// Writes a stream of so many bytes, in pieces of any size.
 pub async fn write_all(to: &mut (impl AsyncWrite + Unpin), of: u64, len: u64, seed: u64) {
     let (mut dice, mut at) = (dice(seed), 0);
     while at < len {
         let piece = (1 + dice.next_u64() % 100_000).min(len - at) as usize;
-        to.write_all(&octets(of, at, piece)).await.expect("it takes the octets");
+        to.write_all(&octets(of, at, piece)).await.expect("it takes the bytes");
         at += piece as u64;
     }
     to.shutdown().await.expect("it takes the end");
 }
 
-/// Reads a stream to its end, and compares each octet.
+/// Reads a stream to its end, and compares each byte.
 pub async fn read_all(from: &mut (impl AsyncRead + Unpin), of: u64, len: u64) {
     let (mut buffer, mut at) = (vec![0; 50_000], 0);
     loop {
@@ -121,7 +121,7 @@ pub async fn read_all(from: &mut (impl AsyncRead + Unpin), of: u64, len: u64) {
         if read == 0 {
             break;
         }
-        assert!(buffer[..read] == octets(of, at, read), "octets {at} to {}", at + read as u64);
+        assert!(buffer[..read] == octets(of, at, read), "bytes {at} to {}", at + read as u64);
         at += read as u64;
     }
     assert_eq!(at, len, "how long the stream is");

@@ -4,8 +4,8 @@ use crate::common::*;
 use bytes::Bytes;
 use hoop_carrier::{Carrier, Lane, Pending};
 use hoop_endpoint::{
-    Clock, Device, DeviceConfig, DeviceKey, DeviceKeys, FlowError, FlowId, FlowName, FlowOptions, GREETING_MAX, HostId,
-    Keeps, Refusal, Server, ServerConfig, ServerLimits, Use,
+    AckPolicy, Clock, Device, DeviceConfig, DeviceId, DeviceKey, DeviceKeys, FlowError, FlowId, FlowName, FlowOptions,
+    GREETING_MAX, Refusal, Server, ServerConfig, ServerLimits, Use,
 };
 use hoop_flow::frame::{Attached, Frame, Open, Resume, put_data_head};
 use hoop_flow::{Binding, FlowKey};
@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 const SOON: Duration = Duration::from_secs(20);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Frames as octets.
+/// Frames as bytes.
 fn put(frames: &[Frame<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     frames.iter().for_each(|frame| frame.put(&mut out));
@@ -49,7 +49,7 @@ impl Raw {
         self.carrier.binding()
     }
 
-    /// Says octets on a new lane.
+    /// Says bytes on a new lane.
     async fn say(&self, octets: &[u8]) -> Said {
         let mut lane = self.carrier.open().await.unwrap();
         lane.sender.send(&mut [Bytes::copy_from_slice(octets)]).await.unwrap();
@@ -155,7 +155,7 @@ async fn whoever_has_not_the_key_is_told_unknown_whatever_there_is_and_the_flow_
     let (raw, other) = (Raw::to(&world.server), Raw::to(&world.server));
     let (binding, there) = (raw.binding(), device.name());
     let key = device.record().key;
-    let stranger = FlowName { host: HostId([8; 20]), ..there };
+    let stranger = FlowName { host: DeviceId([8; 20]), ..there };
     let thief = DeviceKey([1; 32]);
     for (what, octets) in [
         ("a device that is not known", open(stranger, KEY, binding)),
@@ -186,7 +186,7 @@ async fn a_first_frame_that_is_cut_anywhere_opens_nothing() {
     for cut in 0..whole.len() {
         let mut said = raw.say(&whole[..cut]).await;
         said.lane.sender.finish().await.unwrap();
-        assert!(said.next().await.is_none(), "{cut} octets");
+        assert!(said.next().await.is_none(), "{cut} bytes");
     }
     assert_eq!(world.server.flows(), 0);
     assert!(matches!(raw.say(&whole).await.next().await, Some(Heard::Attached)));
@@ -204,9 +204,9 @@ async fn a_device_that_breaks_the_rules_loses_the_lane_and_not_the_flow() {
     let (ack, fin) = (Frame::Ack { received: 5, credit: 1 << 20 }, Frame::Fin { end: 3 });
     let cut: Vec<_> = data(0, b"abcdef")[..5].to_vec();
     for (epoch, (what, octets)) in (2..).zip([
-        ("octets beyond the credit", data(99_999, b"xx")),
+        ("bytes beyond the credit", data(99_999, b"xx")),
         ("an acknowledgement of what was not sent", put(&[ack])),
-        ("octets past the end", [put(&[fin]), data(2, b"xx")].concat()),
+        ("bytes past the end", [put(&[fin]), data(2, b"xx")].concat()),
         ("another end", put(&[Frame::Fin { end: 4 }])),
         ("a server's frame", put(&[Frame::Park])),
         ("no frame", vec![0x3f, 0]),
@@ -232,7 +232,7 @@ async fn a_device_that_breaks_the_rules_loses_the_lane_and_not_the_flow() {
 
 #[tokio::test(start_paused = true)]
 async fn floods_of_openings_are_refused_beyond_the_limits_and_devices_do_not_take_each_others_places() {
-    let (a, b) = (HostId([1; 20]), HostId([2; 20]));
+    let (a, b) = (DeviceId([1; 20]), DeviceId([2; 20]));
     let keys = HashMap::from([(a, KEY), (b, KEY)]);
     let limits = ServerLimits { flows: 25, flows_of_device: 10, backlog: 15, greetings: 4, ..ServerLimits::default() };
     let server = Server::new(ServerConfig { limits, keys: Arc::new(keys), ..server_config() });
@@ -277,7 +277,7 @@ async fn floods_of_openings_are_refused_beyond_the_limits_and_devices_do_not_tak
 
 #[tokio::test(start_paused = true)]
 async fn a_device_whose_flows_end_by_the_hundred_has_nothing_of_others_forgotten() {
-    let (quiet, busy) = (HostId([1; 20]), HostId([2; 20]));
+    let (quiet, busy) = (DeviceId([1; 20]), DeviceId([2; 20]));
     let keys = HashMap::from([(quiet, KEY), (busy, KEY)]);
     let limits = ServerLimits { ended: 20, ended_of_device: 10, ..ServerLimits::default() };
     let server = Server::new(ServerConfig { limits, keys: Arc::new(keys), ..server_config() });
@@ -310,7 +310,7 @@ async fn who_speaks_another_version_is_told_so() {
     let world = World::new();
     let raw = Raw::to(&world.server);
     let mut next = open(name(1), KEY, raw.binding());
-    // Type, a length of two octets, and the version.
+    // Type, a length of two bytes, and the version.
     assert_eq!((next[0], next[3]), (2, 1));
     next[3] = 2;
     assert_eq!(raw.answer(&next).await, Some(Refusal::Version));
@@ -350,9 +350,9 @@ async fn what_a_peer_that_never_reads_costs_is_bounded_and_others_are_served() {
 #[tokio::test(start_paused = true)]
 async fn what_devices_may_send_is_shared_out_and_one_that_sends_all_it_may_leaves_others_theirs() {
     const FLOWS: usize = 60;
-    let (greedy, other) = (HostId([1; 20]), HostId([2; 20]));
+    let (greedy, other) = (DeviceId([1; 20]), DeviceId([2; 20]));
     let keys = HashMap::from([(greedy, KEY), (other, KEY)]);
-    let limits = ServerLimits { octets: 20_000_000, octets_of_device: 5_000_000, ..ServerLimits::default() };
+    let limits = ServerLimits { memory: 20_000_000, memory_of_device: 5_000_000, ..ServerLimits::default() };
     let server = Server::new(ServerConfig { limits, keys: Arc::new(keys), ..server_config() });
     let device = |host| {
         let (device, at_server) = carrier();
@@ -382,7 +382,7 @@ async fn what_devices_may_send_is_shared_out_and_one_that_sends_all_it_may_leave
     sleep(SOON).await;
     let held = server.octets();
     assert!(held > 2_000_000, "flows have more than the least: {held}");
-    assert!(held <= limits.octets_of_device + FLOWS as u64 * 64 * 1024, "{held}");
+    assert!(held <= limits.memory_of_device + FLOWS as u64 * 64 * 1024, "{held}");
     assert!(flows.iter().all(|(flow, _)| flow.stats().acknowledged >= 2_000_000 + 64 * 1024), "each has the least");
     let other = device(other);
     let mut flow = other.open("test", FlowOptions::default()).unwrap();
@@ -404,7 +404,7 @@ async fn what_devices_may_send_is_shared_out_and_one_that_sends_all_it_may_leave
 #[tokio::test(start_paused = true)]
 async fn what_nobody_has_read_counts_as_its_devices_after_the_flow_has_ended() {
     const FLOWS: usize = 20;
-    let limits = ServerLimits { octets: 40_000_000, octets_of_device: 3_000_000, ..ServerLimits::default() };
+    let limits = ServerLimits { memory: 40_000_000, memory_of_device: 3_000_000, ..ServerLimits::default() };
     let world = World::with(ServerConfig { limits, ..server_config() });
     world.connect("wifi");
     let (block, mut unread, mut ended) = (octets(3, 0, 100_000), Vec::new(), 0);
@@ -429,7 +429,7 @@ async fn what_nobody_has_read_counts_as_its_devices_after_the_flow_has_ended() {
     }
     assert!((3..FLOWS).contains(&ended), "{ended} ended as they should");
     let held = world.server.octets();
-    assert!(held > 2_000_000 && held <= limits.octets_of_device + FLOWS as u64 * 64 * 1024, "{held}");
+    assert!(held > 2_000_000 && held <= limits.memory_of_device + FLOWS as u64 * 64 * 1024, "{held}");
     drop(unread);
     let mut flow = world.device.open("test", FlowOptions::default()).unwrap();
     let mut at_server = world.server.accept().await.unwrap();
@@ -438,7 +438,7 @@ async fn what_nobody_has_read_counts_as_its_devices_after_the_flow_has_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn octets_that_come_before_their_turn_count_until_they_are_read() {
-    let limits = ServerLimits { octets: 50_000, ..ServerLimits::default() };
+    let limits = ServerLimits { memory: 50_000, ..ServerLimits::default() };
     let world = World::with(ServerConfig { limits, ..server_config() });
     let raw = Raw::to(&world.server);
     let mut said = raw.say(&open(name(1), KEY, raw.binding())).await;
@@ -462,7 +462,7 @@ async fn octets_that_come_before_their_turn_count_until_they_are_read() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_holds_too_much_opens_nothing_and_lets_writers_wait_and_goes_on_later() {
-    let limits = ServerLimits { octets: 150_000, ..ServerLimits::default() };
+    let limits = ServerLimits { memory: 150_000, ..ServerLimits::default() };
     let world = World::with(ServerConfig { limits, ..server_config() });
     let carrier = world.connect("wifi");
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
@@ -492,9 +492,9 @@ async fn a_server_that_holds_too_much_opens_nothing_and_lets_writers_wait_and_go
 
 #[tokio::test(start_paused = true)]
 async fn a_device_that_is_away_holds_no_more_than_its_share_of_the_servers_memory() {
-    let (away, other) = (HostId([1; 20]), HostId([2; 20]));
+    let (away, other) = (DeviceId([1; 20]), DeviceId([2; 20]));
     let keys = HashMap::from([(away, KEY), (other, KEY)]);
-    let limits = ServerLimits { octets: 10_000_000, octets_of_device: 500_000, ..ServerLimits::default() };
+    let limits = ServerLimits { memory: 10_000_000, memory_of_device: 500_000, ..ServerLimits::default() };
     let server = Server::new(ServerConfig { limits, keys: Arc::new(keys), ..server_config() });
     let raw = Raw::to(&server);
     let mut written = Vec::new();
@@ -550,7 +550,7 @@ async fn a_parked_flow_that_strangers_ask_for_stays_parked() {
 async fn two_devices_with_one_identity_do_not_chase_each_other() {
     let world = World::new();
     world.connect("wifi");
-    let options = FlowOptions { keeps: Keeps::WhenTold, ..FlowOptions::default() };
+    let options = FlowOptions { ack_policy: AckPolicy::WhenTold, ..FlowOptions::default() };
     let (device, server) = world.flow(options.clone()).await;
     sleep(SOON).await;
     let twin = World { device: Device::new(device_config()), server: world.server };
@@ -687,7 +687,7 @@ async fn a_flow_that_is_attached_again_and_again_has_so_many_lanes_and_goes_on_l
 
 #[tokio::test(start_paused = true)]
 async fn a_device_that_is_shut_out_loses_its_flows_and_others_keep_theirs() {
-    const OTHER: HostId = HostId([2; 20]);
+    const OTHER: DeviceId = DeviceId([2; 20]);
     const SHUT_OUT: u64 = 0x1ff;
     let keys = Arc::new(Revocable(Mutex::new([(HOST, KEY), (OTHER, KEY)].into())));
     let world = World::with(ServerConfig { keys: keys.clone(), ..server_config() });
@@ -717,10 +717,10 @@ async fn a_device_that_is_shut_out_loses_its_flows_and_others_keep_theirs() {
 }
 
 /// Keys of which some are taken away.
-struct Revocable(Mutex<HashMap<HostId, DeviceKey>>);
+struct Revocable(Mutex<HashMap<DeviceId, DeviceKey>>);
 
 impl DeviceKeys for Revocable {
-    fn key(&self, host: HostId) -> Pending<'_, Option<DeviceKey>> {
+    fn key(&self, host: DeviceId) -> Pending<'_, Option<DeviceKey>> {
         let key = self.0.lock().unwrap().get(&host).copied();
         Box::pin(std::future::ready(key))
     }

@@ -3,7 +3,8 @@
 use crate::common::*;
 use hoop_carrier::{Carrier, Kind, Lane, LaneReceiver, Pending};
 use hoop_endpoint::{
-    Clock, DEADLINE_GRACE, Device, FlowError, FlowEvent, FlowOptions, Keeps, Networks, Server, ServerConfig, Use, ended,
+    AckPolicy, Clock, DEADLINE_GRACE, Device, FlowError, FlowEvent, FlowOptions, Networks, Server, ServerConfig, Use,
+    ended,
 };
 use hoop_flow::Binding;
 use hoop_flow_store::{FlowStore, MemoryStore, Settings, Store};
@@ -22,7 +23,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// A server whose flows outlive it.
 fn durable(store: Arc<dyn FlowStore>) -> ServerConfig {
-    let options = FlowOptions { keeps: Keeps::WhenTold, ..FlowOptions::default() };
+    let options = FlowOptions { ack_policy: AckPolicy::WhenTold, ..FlowOptions::default() };
     ServerConfig { store: Some(store), options, ..server_config() }
 }
 
@@ -354,7 +355,7 @@ async fn a_carrier_that_falls_silent_is_left_for_another_and_taken_again_when_th
 async fn a_device_that_is_restarted_goes_on_from_its_record_and_what_its_application_kept() {
     let world = World::new();
     world.connect("wifi");
-    let options = FlowOptions { keeps: Keeps::WhenTold, ..FlowOptions::default() };
+    let options = FlowOptions { ack_policy: AckPolicy::WhenTold, ..FlowOptions::default() };
     let (mut device, mut server) = world.flow(options.clone()).await;
     let record = device.record();
     device.write_all(&octets(1, 0, 10_000)).await.unwrap();

@@ -216,6 +216,6 @@ async fn a_download_goes_on_over_websocket_after_udp_is_blocked() {
         );
     };
     timeout(SOON, after).await.expect("it goes on");
-    println!("1,000,000 octets later after {:?}", begin.elapsed());
+    println!("1,000,000 bytes later after {:?}", begin.elapsed());
     assert_eq!(device.status().borrow().network.as_deref(), Some("websocket"));
 }

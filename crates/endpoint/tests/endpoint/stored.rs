@@ -1,10 +1,10 @@
-//! Octets of devices that are on disk before they are acknowledged (`Keeps::Stored`), in paused time.
+//! Bytes of devices that are on disk before they are acknowledged (`AckPolicy::Stored`), in paused time.
 
 use crate::common::*;
 use hoop_endpoint::{
-    Device, FlowError, FlowEvent, FlowName, FlowOptions, FlowStream, Keeps, Server, ServerConfig, ended,
+    AckPolicy, Device, FlowError, FlowEvent, FlowName, FlowOptions, FlowStream, Server, ServerConfig, ended,
 };
-use hoop_flow_store::{FlowStore, Found, MemoryStore, OctetStore, Settings, Store, StoreError, When};
+use hoop_flow_store::{ByteStore, FlowStore, Found, MemoryStore, Settings, Store, StoreError, When};
 use hoop_units::ByteRange;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,9 +17,9 @@ use tokio::time::{sleep, timeout};
 /// Long enough for whatever does not wait for the time.
 const SOON: Duration = Duration::from_secs(20);
 
-fn stored(flows: Arc<dyn FlowStore>, octets: Arc<dyn OctetStore>) -> ServerConfig {
-    let options = FlowOptions { keeps: Keeps::Stored, ..FlowOptions::default() };
-    ServerConfig { store: Some(flows), octets: Some(octets), options, ..server_config() }
+fn stored(flows: Arc<dyn FlowStore>, octets: Arc<dyn ByteStore>) -> ServerConfig {
+    let options = FlowOptions { ack_policy: AckPolicy::Stored, ..FlowOptions::default() };
+    ServerConfig { store: Some(flows), byte_store: Some(octets), options, ..server_config() }
 }
 
 async fn is_over(flow: &FlowStream) {
@@ -28,11 +28,11 @@ async fn is_over(flow: &FlowStream) {
     assert_eq!(over, Some(FlowError::Ended(ended::FINISHED)));
 }
 
-/// Reads octets of stream 1 from `from` to `to`.
+/// Reads bytes of stream 1 from `from` to `to`.
 async fn read(flow: &mut FlowStream, from: u64, to: u64) {
     let mut some = vec![0; (to - from) as usize];
     timeout(SOON, flow.read_exact(&mut some)).await.expect("they come").unwrap();
-    assert!(some == octets(1, from, some.len()), "octets {from} to {to}");
+    assert!(some == octets(1, from, some.len()), "bytes {from} to {to}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +135,7 @@ fn fails(whether: &AtomicBool) -> Result<(), StoreError> {
     }
 }
 
-impl OctetStore for Failing {
+impl ByteStore for Failing {
     fn append(&self, name: FlowName, offset: u64, octets: &[u8]) -> Result<u64, StoreError> {
         fails(&self.appends)?;
         self.store.append(name, offset, octets)
@@ -240,7 +240,7 @@ async fn what_comes_for_an_application_that_is_gone_is_not_kept_for_a_later_one(
 #[tokio::test(start_paused = true)]
 async fn what_comes_for_an_application_that_is_gone_is_acknowledged_once_that_is_written_down() {
     let store = Arc::new(MemoryStore::default());
-    let options = FlowOptions { keeps: Keeps::WhenTold, ..FlowOptions::default() };
+    let options = FlowOptions { ack_policy: AckPolicy::WhenTold, ..FlowOptions::default() };
     let world = World::with(ServerConfig { store: Some(store.clone()), options, ..server_config() });
     world.connect("wifi");
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;

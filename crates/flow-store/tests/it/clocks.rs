@@ -1,7 +1,7 @@
-//! A store whose machine's clocks jump (`docs/time.md`): octets that were acknowledged go with the flow that has expired.
+//! A store whose machine's clocks jump (`docs/time.md`): bytes that were acknowledged go with the flow that has expired.
 
 use crate::{kept, name, right};
-use hoop_flow_store::{Clock, Due, FlowStore as _, Life, OctetStore as _, Settings, Store, When};
+use hoop_flow_store::{ByteStore as _, Clock, Due, FlowStore as _, Life, Settings, Store, When};
 use hoop_timekeeper::simulated::Machine;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};

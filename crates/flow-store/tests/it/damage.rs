@@ -1,7 +1,7 @@
 //! A disk that gives back something else than was written.
 
 use crate::{folder, kept, name, settings};
-use hoop_flow_store::{FlowStore, Found, Life, OctetStore, OpenError, Settings, Store, When, check};
+use hoop_flow_store::{ByteStore, FlowStore, Found, Life, OpenError, Settings, Store, When, check};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -37,13 +37,13 @@ fn each_damaged_octet_of_a_record_is_noticed_and_harms_no_other_flow() {
         damaged[octet] ^= 0x10;
         fs::write(&path, &damaged).unwrap();
         let report = check(folder.path()).unwrap();
-        assert_eq!(report.damages.len(), 1, "octet {octet}: {report:?}");
-        assert!(report.damages[0].offset as usize <= octet, "octet {octet}: {report:?}");
+        assert_eq!(report.damages.len(), 1, "byte {octet}: {report:?}");
+        assert!(report.damages[0].offset as usize <= octet, "byte {octet}: {report:?}");
         let store = Store::open(&settings).unwrap();
-        assert_eq!(store.damages(), report.damages, "octet {octet}");
+        assert_eq!(store.damages(), report.damages, "byte {octet}");
         let found: Vec<bool> =
             (1..4).map(|number| matches!(store.take(name(number)).unwrap(), Found::Kept(_))).collect();
-        assert_eq!(found, [true, false, true], "octet {octet}");
+        assert_eq!(found, [true, false, true], "byte {octet}");
         drop(store);
         clean_up(folder.path(), &path, &whole);
     }

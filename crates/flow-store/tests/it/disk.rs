@@ -1,8 +1,8 @@
-//! A disk that has no room, or may not be written: a child process that may write files of no more than so many octets (`RLIMIT_FSIZE`) is told `EFBIG`,
+//! A disk that has no room, or may not be written: a child process that may write files of no more than so many bytes (`RLIMIT_FSIZE`) is told `EFBIG`,
 //! as it is told `ENOSPC` by a disk that is full.
 
 use crate::{kept, name, settings};
-use hoop_flow_store::{FlowStore, Found, Life, OctetStore, Store, StoreError, When};
+use hoop_flow_store::{ByteStore, FlowStore, Found, Life, Store, StoreError, When};
 use std::path::Path;
 use std::process::Command;
 

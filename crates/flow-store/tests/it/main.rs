@@ -7,7 +7,7 @@ mod disk;
 mod model;
 mod scale;
 
-use hoop_flow::{FlowId, FlowKey, FlowName, HostId, Record};
+use hoop_flow::{DeviceId, FlowId, FlowKey, FlowName, Record};
 use hoop_flow_store::{Clock, Kept, Settings};
 use hoop_powercut::{folder, seed};
 use std::path::Path;
@@ -15,7 +15,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// Flow `number` of one of ten devices.
 pub fn name(number: u64) -> FlowName {
-    FlowName { host: HostId([(number % 10) as u8; 20]), flow: FlowId(number) }
+    FlowName { host: DeviceId([(number % 10) as u8; 20]), flow: FlowId(number) }
 }
 
 pub fn kept(number: u64, written: u64, spools: bool) -> Kept {

@@ -2,7 +2,7 @@
 
 use crate::{folder, kept, name, seed, settings};
 use hoop_flow::FlowName;
-use hoop_flow_store::{FlowStore, Found, Life, Limits, MemoryStore, OctetStore, Store, StoreError, When};
+use hoop_flow_store::{ByteStore, FlowStore, Found, Life, Limits, MemoryStore, Store, StoreError, When};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
@@ -66,7 +66,7 @@ impl World {
         let len = self.store.read(name, from, &mut octets).unwrap();
         assert_eq!(len as u64, (held.end - from).min(octets.len() as u64));
         for (at, found) in (from..).zip(&octets[..len]) {
-            assert_eq!(*found, octet(name, at), "{name:?}, octet {at}");
+            assert_eq!(*found, octet(name, at), "{name:?}, byte {at}");
         }
     }
 
@@ -129,6 +129,6 @@ fn the_store_on_disk_answers_as_the_one_in_memory_does_through_restarts() {
         }
         let usage = world.store.usage();
         let most = (8 + 2 + 2 * usage.octets.div_ceil(131_200)) * 131_200;
-        assert!(usage.octets_disk <= most, "{} octets on disk for {}", usage.octets_disk, usage.octets);
+        assert!(usage.octets_disk <= most, "{} bytes on disk for {}", usage.octets_disk, usage.octets);
     }
 }

@@ -1,7 +1,7 @@
 //! Many flows. `HOOP_FLOWS` sets how many; a million are 300 MB on disk.
 
 use crate::{kept, name, settings};
-use hoop_flow_store::{Due, FlowStore, Found, Life, Lifetimes, Limits, OctetStore, Settings, Store, StoreError, When};
+use hoop_flow_store::{ByteStore, Due, FlowStore, Found, Life, Lifetimes, Limits, Settings, Store, StoreError, When};
 use hoop_units::UnixTime;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -58,7 +58,7 @@ fn a_device_and_a_server_have_no_more_than_they_may() {
         (0..10).map(|at| matches!(store.take(name(at)).unwrap(), Found::Ended(code) if code == at)).collect();
     assert_eq!(ended, [false, false, false, false, false, false, false, true, true, true]);
 
-    // Octets: small ones count a kibibyte each.
+    // Bytes: small ones count a kibibyte each.
     for at in 0..9 {
         store.append(name(10), at, b"x").unwrap();
     }

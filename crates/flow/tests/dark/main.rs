@@ -7,7 +7,7 @@ use hoop_flow::ended;
 use hoop_units::{Duration, UnixTime};
 use world::{DEVICE, SERVER, World};
 
-/// How long so many octets take at that rate, in kbit/s.
+/// How long so many bytes take at that rate, in kbit/s.
 fn takes(octets: u64, kbps: u64) -> Duration {
     Duration::from_micros(octets * 8_000 / kbps)
 }

@@ -1,12 +1,12 @@
 //! Both ends of a flow in simulated time, over lanes that go dark and come back without anybody being told.
 
 use hoop_flow::frame::{Frame, Use, put_data_head};
-use hoop_flow::{Binding, DeviceKey, Event, Flow, FlowId, FlowName, HostId, LaneId, Options, Transmit};
+use hoop_flow::{Binding, DeviceId, DeviceKey, Event, Flow, FlowId, FlowName, LaneId, Options, Transmit};
 use hoop_netem::{Link, LinkConfig, Parcel, QueueLimit};
 use hoop_units::{Bitrate, Duration, Timestamp, UnixTime};
 
 const KEY: DeviceKey = DeviceKey([9; 32]);
-const NAME: FlowName = FlowName { host: HostId([1; 20]), flow: FlowId(7) };
+const NAME: FlowName = FlowName { host: DeviceId([1; 20]), flow: FlowId(7) };
 const BEGIN: Timestamp = Timestamp::from_secs(1);
 
 /// What a carrier takes of a lane before it takes no more: some window of TCP or QUIC, twice what the fastest has under way here.

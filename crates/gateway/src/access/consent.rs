@@ -11,7 +11,7 @@ use crate::peer::services::Services;
 use crate::peer::well_known::{Acquaintance, WellKnown, When};
 use hoop_http::{Code, Current, Problem};
 use hoop_seal::signing::{Permit, SignedError};
-use hoop_units::{DeviceId, UploadId};
+use hoop_units::{AddressKey, UploadId};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub struct Consent {
 pub struct Offered<'a> {
     pub dest: &'a Dest,
     /// Who offers it.
-    pub device: DeviceId,
+    pub device: AddressKey,
     pub id: UploadId,
     /// The length of Z; `None` if the sender does not say.
     pub total: Option<u64>,
@@ -71,7 +71,7 @@ impl Consent {
     pub async fn check_destination(
         &self,
         dest: &Dest,
-        device: DeviceId,
+        device: AddressKey,
         permit: Option<&[u8]>,
         early: bool,
     ) -> Result<(), Problem> {

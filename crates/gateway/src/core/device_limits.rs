@@ -1,6 +1,6 @@
 //! What one device may do at a gateway: [`DeviceLimits`].
 
-use hoop_units::DeviceId;
+use hoop_units::AddressKey;
 
 /// How many uploads of a device may be at their services, and not done, for each that may be here: of the 100,000 rows that a gateway keeps by default a tenth.
 pub const AWAY: u64 = 5;
@@ -40,7 +40,7 @@ impl Default for DeviceLimits {
 
 impl DeviceLimits {
     /// Whether there are limits for this device.
-    pub(crate) fn apply_to(&self, device: DeviceId) -> bool {
+    pub(crate) fn apply_to(&self, device: AddressKey) -> bool {
         self.loopback || !device.is_loopback()
     }
 }

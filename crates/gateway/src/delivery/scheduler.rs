@@ -7,7 +7,7 @@ use crate::core::state::Core;
 use hoop_dispatch::{Dispatcher, Entry, Failure, List, Output};
 use hoop_http::{Code, Rng, Shutdown};
 use hoop_spool::{DueOf, Place, Queue, Reason, SMALL_BYTES, StoreError};
-use hoop_units::{DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, UnixTime, UploadId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,7 +141,7 @@ impl DeliveryScheduler {
     }
 
     /// Offers a page of what a device has due.
-    async fn load(&mut self, list: List, device: DeviceId, after: Option<Place>) -> Result<(), StoreError> {
+    async fn load(&mut self, list: List, device: AddressKey, after: Option<Place>) -> Result<(), StoreError> {
         let after = after.unwrap_or(Place::START);
         let page = self.read(move |core, now| core.spool.due_of(now, queue(list), device, after, PAGE)).await?;
         let last = page.len() < PAGE;

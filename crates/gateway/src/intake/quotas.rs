@@ -5,7 +5,7 @@
 
 use crate::core::device_limits::{AWAY, DeviceLimits};
 use hoop_http::{Code, Problem};
-use hoop_units::{DeviceId, Timestamp};
+use hoop_units::{AddressKey, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,7 +21,7 @@ const PROMISED_BY_SPOOL: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct Devices {
     limits: DeviceLimits,
-    known: Mutex<BTreeMap<DeviceId, Lately>>,
+    known: Mutex<BTreeMap<AddressKey, Lately>>,
 }
 
 /// A device's recent past.
@@ -59,7 +59,7 @@ impl Meter {
 #[derive(Debug)]
 pub struct Promise {
     devices: Arc<Devices>,
-    device: DeviceId,
+    device: AddressKey,
     bytes: u64,
 }
 
@@ -78,7 +78,7 @@ impl Devices {
     }
 
     /// Whether there are limits for this device.
-    pub fn is_limited(&self, device: DeviceId) -> bool {
+    pub fn is_limited(&self, device: AddressKey) -> bool {
         self.limits.apply_to(device)
     }
 
@@ -86,7 +86,7 @@ impl Devices {
     ///
     /// # Errors
     /// `too-many-requests`.
-    pub fn request(&self, device: DeviceId, now: Timestamp) -> Result<(), Problem> {
+    pub fn request(&self, device: AddressKey, now: Timestamp) -> Result<(), Problem> {
         let most = self.limits.requests_per_second;
         if most == 0 || !self.is_limited(device) {
             return Ok(());
@@ -100,7 +100,7 @@ impl Devices {
     ///
     /// # Errors
     /// `too-many-requests`.
-    pub fn begin(&self, device: DeviceId, now: Timestamp) -> Result<(), Problem> {
+    pub fn begin(&self, device: AddressKey, now: Timestamp) -> Result<(), Problem> {
         self.count_begun(device, now, |lately| &mut lately.begun)
     }
 
@@ -108,13 +108,13 @@ impl Devices {
     ///
     /// # Errors
     /// `too-many-requests`.
-    pub fn begin_resource(&self, device: DeviceId, now: Timestamp) -> Result<(), Problem> {
+    pub fn begin_resource(&self, device: AddressKey, now: Timestamp) -> Result<(), Problem> {
         self.count_begun(device, now, |lately| &mut lately.resources)
     }
 
     fn count_begun(
         &self,
-        device: DeviceId,
+        device: AddressKey,
         now: Timestamp,
         meter: fn(&mut Lately) -> &mut Meter,
     ) -> Result<(), Problem> {
@@ -134,7 +134,7 @@ impl Devices {
     /// In words: it would have too much.
     pub fn promise(
         self: &Arc<Self>,
-        device: DeviceId,
+        device: AddressKey,
         held: Holding,
         need: Need,
         now: Timestamp,
@@ -173,7 +173,7 @@ impl Devices {
     }
 
     /// How many more bytes a device may have here.
-    pub fn left(&self, device: DeviceId, held: Holding) -> u64 {
+    pub fn left(&self, device: AddressKey, held: Holding) -> u64 {
         let most = self.most(held);
         if most == 0 || !self.is_limited(device) {
             return u64::MAX;
@@ -192,7 +192,7 @@ impl Devices {
         self.lock().len()
     }
 
-    fn with<T>(&self, device: DeviceId, now: Timestamp, change: impl FnOnce(&mut Lately) -> T) -> T {
+    fn with<T>(&self, device: AddressKey, now: Timestamp, change: impl FnOnce(&mut Lately) -> T) -> T {
         let mut known = self.lock();
         if known.len() >= DEVICES_MAX && !known.contains_key(&device) {
             // Not one that is sending: what it was promised must be given back to it.
@@ -206,7 +206,7 @@ impl Devices {
         change(lately)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<DeviceId, Lately>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<AddressKey, Lately>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -239,8 +239,8 @@ mod tests {
 
     const T0: Timestamp = Timestamp::ZERO;
 
-    fn device(last: u16) -> DeviceId {
-        DeviceId::from_ip(std::net::Ipv4Addr::from(0x0a00_0000 + u32::from(last)).into())
+    fn device(last: u16) -> AddressKey {
+        AddressKey::from_ip(std::net::Ipv4Addr::from(0x0a00_0000 + u32::from(last)).into())
     }
 
     fn devices(limits: DeviceLimits) -> Arc<Devices> {
@@ -259,7 +259,7 @@ mod tests {
         let later = T0 + Duration::from_millis(100);
         devices.request(device(1), later).unwrap();
         assert!(devices.request(device(1), later).is_err(), "ten a second");
-        devices.request(DeviceId::from_ip([127, 0, 0, 1].into()), T0).unwrap();
+        devices.request(AddressKey::from_ip([127, 0, 0, 1].into()), T0).unwrap();
     }
 
     #[test]

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use hoop_http::{Code, Problem, RequestBody};
 use hoop_seal::{Layout, RECORD_SIZE};
 use hoop_spool::{Begin, Offer};
-use hoop_units::{ByteRange, DeviceId, UnixTime};
+use hoop_units::{AddressKey, ByteRange, UnixTime};
 use http::HeaderMap;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
@@ -39,7 +39,7 @@ pub async fn offload(
     id: Option<&str>,
     query: Option<&str>,
     headers: &HeaderMap,
-    device: DeviceId,
+    device: AddressKey,
     mut body: RequestBody,
 ) -> Result<Taken, Problem> {
     let announced =

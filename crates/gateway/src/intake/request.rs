@@ -8,12 +8,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Code, Problem};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE, TicketLabel};
 use hoop_spool::{EARLY_SECS, KEEP_SECS, Offer};
-use hoop_units::{ByteRange, ContentRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, ContentRange, UnixTime, UploadId};
 use http::{HeaderMap, header};
 
 /// What a request says of itself before its body comes.
 pub struct Announced {
-    pub device: DeviceId,
+    pub device: AddressKey,
     pub dest: Dest,
     /// `Hoop-Permit`.
     pub permit: Option<Vec<u8>>,
@@ -52,7 +52,7 @@ pub fn announced(
     id: Option<&str>,
     query: Option<&str>,
     headers: &HeaderMap,
-    device: DeviceId,
+    device: AddressKey,
 ) -> Result<Announced, Problem> {
     let dest = destinations.check(&dest_of(query)?)?;
     let length = content_length(headers)?;
@@ -134,14 +134,14 @@ fn label(prelude: &Prelude) -> Result<TicketLabel, Problem> {
 pub fn sealed_offer(now: UnixTime, prelude: &Prelude, total: Option<u64>, dest: String) -> Result<Offer, Problem> {
     let label = label(prelude)?;
     let expires = hoop_spool::ticket_end(label.expires, now);
-    let (device, deadline) = (DeviceId::UNKNOWN, None);
+    let (device, deadline) = (AddressKey::UNKNOWN, None);
     Ok(Offer { id: label.upload_id, prelude: prelude.encode(), total, dest, expires, device, deadline })
 }
 
 /// What is known of an upload whose prelude is still to come.
 pub fn early_offer(now: UnixTime, part: &Part, dest: String) -> Offer {
     let expires = now.plus_secs(EARLY_SECS);
-    let (device, deadline) = (DeviceId::UNKNOWN, None);
+    let (device, deadline) = (AddressKey::UNKNOWN, None);
     Offer { id: part.id, prelude: Vec::new(), total: Some(part.range.total), dest, expires, device, deadline }
 }
 

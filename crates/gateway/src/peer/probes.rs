@@ -5,7 +5,7 @@ use super::destination::Dest;
 use super::services::Services;
 use crate::core::device_limits::DeviceLimits;
 use hoop_http::Origin;
-use hoop_units::DeviceId;
+use hoop_units::AddressKey;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,7 +50,7 @@ struct Probe {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ProbeCause {
     /// Who offers an upload for it.
-    pub device: DeviceId,
+    pub device: AddressKey,
     /// Whether it came with a permit, for which keys are needed.
     pub permit: bool,
 }
@@ -114,11 +114,11 @@ impl ServiceProbes {
 
 /// How many requests of each device wait for a probe.
 #[derive(Default)]
-struct Waiters(Mutex<BTreeMap<DeviceId, usize>>);
+struct Waiters(Mutex<BTreeMap<AddressKey, usize>>);
 
 impl Waiters {
     /// Has one more request of the device wait, unless it is limited and has [`WAITERS_OF_ONE`].
-    fn wait(&self, device: DeviceId, is_limited: bool) -> Option<Waiting<'_>> {
+    fn wait(&self, device: AddressKey, is_limited: bool) -> Option<Waiting<'_>> {
         let mut waiting = self.0.lock();
         let own = waiting.entry(device).or_default();
         if *own >= WAITERS_OF_ONE && is_limited {
@@ -130,7 +130,7 @@ impl Waiters {
 }
 
 /// A request of a device waits for a probe, until this is dropped.
-struct Waiting<'a>(&'a Waiters, DeviceId);
+struct Waiting<'a>(&'a Waiters, AddressKey);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn six_requests_of_one_device_wait_for_a_probe_beside_those_of_others() {
         let waiters = Waiters::default();
-        let device = |host| DeviceId::from_ip([192, 168, 0, host].into());
+        let device = |host| AddressKey::from_ip([192, 168, 0, host].into());
         let mut waiting: Vec<_> = (0..6).map(|_| waiters.wait(device(1), true).unwrap()).collect();
         assert!(waiters.wait(device(1), true).is_none());
         assert!(waiters.wait(device(2), true).is_some() && waiters.wait(device(1), false).is_some());

@@ -14,7 +14,7 @@ use crate::core::problems::store_problem;
 use hoop_http::{Body, Code, Origin, Peer, Problem, Server, Shutdown, json, read_limited};
 use hoop_pages::shown;
 use hoop_spool::{Change, Reason, State, Upload};
-use hoop_units::{DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, UnixTime, UploadId};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use maud::{DOCTYPE, Markup, html};
@@ -150,7 +150,7 @@ fn set_pause(web: &Web, on: bool) -> Result<Response<Body>, Problem> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     Upload(UploadId),
-    Device(DeviceId),
+    Device(AddressKey),
 }
 
 fn asked(form: &[u8]) -> Result<Asked, Problem> {
@@ -162,7 +162,7 @@ fn asked(form: &[u8]) -> Result<Asked, Problem> {
         [(name, id)] if name == "id" => id.parse().map(Asked::Upload).map_err(|_| invalid("id")),
         [(name, device)] if name == "device" => {
             let address = device.trim_end_matches("/64").parse().map_err(|_| invalid("device"))?;
-            Ok(Asked::Device(DeviceId::from_ip(address)))
+            Ok(Asked::Device(AddressKey::from_ip(address)))
         }
         _ => Err(invalid("id")),
     }
@@ -354,7 +354,7 @@ mod tests {
     fn a_form_names_one_upload_or_one_device() {
         let id = UploadId([1; 16]);
         assert_eq!(asked(format!("id={id}").as_bytes()).unwrap(), Asked::Upload(id));
-        let device = DeviceId::from_ip("2001:db8:0:7::9".parse().unwrap());
+        let device = AddressKey::from_ip("2001:db8:0:7::9".parse().unwrap());
         assert_eq!(asked(b"device=2001%3Adb8%3A0%3A7%3A%3A%2F64").unwrap(), Asked::Device(device));
         for wrong in ["", "id=x", "device=", "id=1&device=2", "all=1"] {
             assert!(asked(wrong.as_bytes()).is_err(), "{wrong}");

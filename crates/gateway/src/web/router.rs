@@ -17,7 +17,7 @@ use crate::intake::receive::offload;
 use crate::intake::resumable::handler;
 use hoop_http::{Body, Code, Peer, Problem, RequestBody, Shutdown, empty, json};
 use hoop_seal::signing::GatewayId;
-use hoop_units::DeviceId;
+use hoop_units::AddressKey;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -82,7 +82,7 @@ async fn route(
     let query = head.uri.query();
     let path = head.uri.path();
     let upload = path.strip_prefix("/offload/");
-    let device = DeviceId::from_ip(peer.address.ip());
+    let device = AddressKey::from_ip(peer.address.ip());
     web.receiver.admission.devices.request(device, web.core.clock.now())?;
     if handler::concerns(&head) {
         return handler::answer(&web.receiver, page, &base, device, &head, body).await;

@@ -62,7 +62,7 @@ impl Device {
         Self { feed, answer, z: Bytes::copy_from_slice(z), sent: 0 }
     }
 
-    /// Sends so many octets more.
+    /// Sends so many bytes more.
     async fn send(&mut self, octets: usize) {
         let end = (self.sent + octets).min(self.z.len());
         self.feed.send(self.z.slice(self.sent..end)).await.unwrap();
@@ -199,7 +199,7 @@ async fn what_came_by_another_way_is_not_sent() {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(came(), z.len() as u64 - border(2), "no octet came twice");
+    assert_eq!(came(), z.len() as u64 - border(2), "no byte came twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]

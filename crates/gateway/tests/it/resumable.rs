@@ -318,7 +318,7 @@ async fn a_cancelled_upload_is_gone_unless_all_of_it_has_come() {
     assert_eq!(head(gateway.address, id_of(&z)).await.status, 200);
     assert_eq!(send(gateway.address, Request::delete(&upload), empty()).await.status, 204);
     assert_eq!(look(gateway.address, &upload).await.status, 404);
-    assert_eq!(head(gateway.address, id_of(&z)).await.status, 404, "and its octets with it");
+    assert_eq!(head(gateway.address, id_of(&z)).await.status, 404, "and its bytes with it");
     let upload = begin(&gateway, z.len()).await;
     assert_eq!(append(&gateway, &upload, &z, 0, z.len()).await.status, 201);
     assert_eq!(send(gateway.address, Request::delete(&upload), empty()).await.status, 204);
@@ -436,7 +436,7 @@ struct Answer {
 
 impl Replay {
     fn new(address: SocketAddr, interop: Option<u32>, name: String, seed: u8) -> Self {
-        // 123,456 octets: two records, the second less than whole.
+        // 123,456 bytes: two records, the second less than whole.
         let z = sealed(seed, 123_456 - PRELUDE_LEN as usize - 34, LATER);
         assert_eq!(z.len(), 123_456);
         let words = [("dest", NOWHERE.to_owned()), ("total", z.len().to_string())];

@@ -18,7 +18,7 @@ pub fn show_answer(answer: &Answer) -> String {
     format!("Its answer: {}{kind}{location}\n{body}", answer.status)
 }
 
-/// The application's answer; octets that are no UTF-8 are replaced.
+/// The application's answer; bytes that are no UTF-8 are replaced.
 pub fn answer_document(answer: &Answer) -> Value {
     json!({
         "status": answer.status,

@@ -8,7 +8,7 @@ use crate::server::flow_runtime;
 use crate::server::logging;
 use clap::Args;
 use hoop_relay::agent::{Agent, KEY_BYTES, Notice};
-use hoop_relay::{FlowOptions, Introduction, Link, LinkError, Way, diagnostics};
+use hoop_relay::{FlowOptions, Introduction, Link, LinkError, NetworkPath, diagnostics};
 use hoop_units::plain;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::geteuid;
@@ -78,8 +78,8 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
     let introduction = Introduction::read(relay).map_err(unusable)?;
     let folder = Folder::new().map_err(|error| Failure::new(Exit::File, "cannot make a temporary folder", error))?;
     let ways = match &flags.interface[..] {
-        [] => vec![Way::any()],
-        names => names.iter().map(|name| Way::interface(name)).collect(),
+        [] => vec![NetworkPath::any()],
+        names => names.iter().map(|name| NetworkPath::interface(name)).collect(),
     };
     let options = FlowOptions { multipath: ways.len() > 1, ..FlowOptions::default() };
     let program = flags.program[0].to_string_lossy().into_owned();

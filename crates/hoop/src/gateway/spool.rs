@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use hoop_gateway::FIRST_RECORD;
 use hoop_http::{Clock, Origin};
 use hoop_spool::{Finding, OpenError, Payload, ReadError, StoreError, Upload, View};
-use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId, plain};
+use hoop_units::{AddressKey, ByteRange, RangeSet, UnixTime, UploadId, plain};
 use serde_json::json;
 use std::fs::{self, File};
 use std::io;
@@ -108,7 +108,7 @@ fn origin(upload: &Upload) -> String {
 }
 
 fn object(upload: &Upload, now: UnixTime) -> String {
-    let device = (upload.device != DeviceId::UNKNOWN).then(|| upload.device.to_string());
+    let device = (upload.device != AddressKey::UNKNOWN).then(|| upload.device.to_string());
     json!({
         "id": upload.id.to_hex(),
         "state": upload.state.name(),

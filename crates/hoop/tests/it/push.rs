@@ -53,12 +53,12 @@ fn uploads_of_every_length_reach_the_application_byte_for_byte() {
         let total = run(world.path(), &["status", "--json", &id]).json()["total"].as_u64().unwrap();
         usize::try_from(total).unwrap()
     };
-    // Z is prelude, plaintext, and 17 octets a record; the plaintext is head and body. Same digits, same head.
+    // Z is prelude, plaintext, and 17 bytes a record; the plaintext is head and body. Same digits, same head.
     const PRELUDE: usize = 21 + 107;
     let head = send(60_000) - PRELUDE - 17 - 60_000;
     let one_record = 65_519 - head;
     assert_eq!(send(one_record), PRELUDE + 65_536, "one record exactly");
-    assert_eq!(send(one_record + 1), PRELUDE + 65_536 + 18, "one octet in a second record");
+    assert_eq!(send(one_record + 1), PRELUDE + 65_536 + 18, "one byte in a second record");
     for len in [0, 1, 3_000_000] {
         send(len);
     }

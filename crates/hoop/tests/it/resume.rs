@@ -58,7 +58,7 @@ fn an_upload_whose_push_was_killed_is_ended_by_another_process_with_what_is_miss
     assert!(ran.out.starts_with("file: at the gateway") && ran.out.contains("has accepted it"), "{ran}");
     assert!(world.app.upload().body == bytes);
     assert_eq!(world.app.uploads().len(), 1);
-    assert!(counter.passed() < LEN as u64 - 1_000_000, "{} octets went again", counter.passed());
+    assert!(counter.passed() < LEN as u64 - 1_000_000, "{} bytes went again", counter.passed());
     let again = run(world.path(), &["resume", &id]).exits(4);
     assert!(again.err.contains("cannot resume the upload") && again.err.contains("it is finished"), "{again}");
 }

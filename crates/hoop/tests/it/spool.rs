@@ -73,7 +73,7 @@ fn an_operator_lists_checks_exports_and_mends_and_carries_an_upload_to_its_servi
     let again = spool(folder, &["export", &id, "out"]).exits(3);
     assert!(again.err.starts_with("Error: cannot write out.\n  Cause: File exists"), "{again}");
 
-    // A bit flips in record 1: octets 65664 to 131199.
+    // A bit flips in record 1: bytes 65664 to 131199.
     flip(folder, &id, 70_000);
     let found = spool(folder, &["check"]).exits(1);
     let line = format!("spoilt {id}: bytes 65664-131199 are not as they were written");

@@ -6,7 +6,7 @@
 //!
 //! Bounds: [`KNOWN_MAX`] at most are remembered, of some 64 bytes each; each is forgotten after five minutes.
 
-use hoop_units::DeviceId;
+use hoop_units::AddressKey;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -25,25 +25,25 @@ const FADES: Duration = Duration::from_secs(10);
 
 /// How whoever is known has used its places: below zero, ill.
 #[derive(Debug, Default)]
-pub(super) struct Standings(BTreeMap<DeviceId, (i64, Duration)>);
+pub(super) struct Standings(BTreeMap<AddressKey, (i64, Duration)>);
 
 impl Standings {
     /// Nobody's is 0.
-    pub(super) fn of(&self, id: DeviceId, now: Duration) -> i64 {
+    pub(super) fn of(&self, id: AddressKey, now: Duration) -> i64 {
         self.0.get(&id).map_or(0, |(value, at)| faded(*value, now.saturating_sub(*at)))
     }
 
     /// A connection of it was served.
-    pub(super) fn is_served(&mut self, id: DeviceId, now: Duration) {
+    pub(super) fn is_served(&mut self, id: AddressKey, now: Duration) {
         self.put(id, (self.of(id, now) + 1).min(BEST), now);
     }
 
     /// It had to make way, since it was behind.
-    pub(super) fn is_at_fault(&mut self, id: DeviceId, now: Duration) {
+    pub(super) fn is_at_fault(&mut self, id: AddressKey, now: Duration) {
         self.put(id, (self.of(id, now).min(0) - FAULT).max(WORST), now);
     }
 
-    fn put(&mut self, id: DeviceId, value: i64, now: Duration) {
+    fn put(&mut self, id: AddressKey, value: i64, now: Duration) {
         self.0.insert(id, (value, now));
         if self.0.len() > KNOWN_MAX {
             let mut heard: Vec<_> = self.0.values().map(|(_, at)| *at).collect();
@@ -65,9 +65,9 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn id(n: u16) -> DeviceId {
+    fn id(n: u16) -> AddressKey {
         let [high, low] = n.to_be_bytes();
-        DeviceId::from_ip([10, 0, high, low].into())
+        AddressKey::from_ip([10, 0, high, low].into())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::pace::{AT_FIRST, BY_LEAVE, Sign, micros};
 use super::share::Share;
 use super::standing::Standings;
-use hoop_units::DeviceId;
+use hoop_units::AddressKey;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Bound;
@@ -54,8 +54,8 @@ pub(super) struct Table {
     begun_known: Vec<(Duration, Duration)>,
     /// Where each number is to be found.
     found: BTreeMap<u64, Found>,
-    clients: BTreeMap<(usize, DeviceId), Count>,
-    networks: BTreeMap<(usize, DeviceId), Count>,
+    clients: BTreeMap<(usize, AddressKey), Count>,
+    networks: BTreeMap<(usize, AddressKey), Count>,
     known_clients: Standings,
     known_networks: Standings,
     /// Somebody looks again for those that wait, as time goes by.
@@ -101,8 +101,8 @@ pub(super) enum Stage {
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     share: usize,
-    client: DeviceId,
-    network: DeviceId,
+    client: AddressKey,
+    network: AddressKey,
     entered: Duration,
     stage: Stage,
     pub sign: Arc<Sign>,
@@ -529,7 +529,7 @@ impl Weight {
 }
 
 /// Changes a count, and forgets it when it is over.
-fn less(counts: &mut BTreeMap<(usize, DeviceId), Count>, key: (usize, DeviceId), change: impl Fn(&mut Count)) {
+fn less(counts: &mut BTreeMap<(usize, AddressKey), Count>, key: (usize, AddressKey), change: impl Fn(&mut Count)) {
     if let Some(count) = counts.get_mut(&key) {
         change(count);
         if count.held + count.waits == 0 {
@@ -540,7 +540,7 @@ fn less(counts: &mut BTreeMap<(usize, DeviceId), Count>, key: (usize, DeviceId),
 
 impl Held {
     pub(super) fn new(share: usize, client: IpAddr, entered: Duration, stage: Stage, sign: Arc<Sign>) -> Self {
-        Self { share, client: DeviceId::from_ip(client), network: network(client), entered, stage, sign }
+        Self { share, client: AddressKey::from_ip(client), network: network(client), entered, stage, sign }
     }
 
     /// For how long it has been behind, if it may be; below zero: for how long it is not yet.
@@ -564,9 +564,9 @@ impl Held {
 }
 
 /// The network of an address: IPv4 /24, IPv6 /48.
-fn network(ip: IpAddr) -> DeviceId {
+fn network(ip: IpAddr) -> AddressKey {
     let ip = ip.to_canonical();
-    let mut network = DeviceId::from_ip(ip);
+    let mut network = AddressKey::from_ip(ip);
     let from = if ip.is_ipv4() { 15 } else { 6 };
     network.0[from..].fill(0);
     network
@@ -817,7 +817,7 @@ mod tests {
         }
         assert!((at_once + 45..=at_once + 55).contains(&table.taken[0]), "{}", table.taken[0]);
         // One that is known for having had to make way costs others no more of their time.
-        table.known_clients.is_at_fault(DeviceId::from_ip(many(999)), now);
+        table.known_clients.is_at_fault(AddressKey::from_ip(many(999)), now);
         let (owed, known) =
             (table.owes(0, now), table.standing(&Held::new(0, many(999), now, Stage::New, Arc::default()), now));
         table.begins(0, known, now);
@@ -883,7 +883,7 @@ mod tests {
     #[test]
     fn a_crowd_that_comes_again_and_again_begins_more_slowly_than_who_is_new() {
         let (mut table, now) = (Table::new(vec![Share::of(500).waits(1_000)]), SECOND);
-        (0..400).for_each(|n| table.known_clients.is_at_fault(DeviceId::from_ip(many(n)), now));
+        (0..400).for_each(|n| table.known_clients.is_at_fault(AddressKey::from_ip(many(n)), now));
         let crowd: Vec<_> = (0..400).map(|n| ask(&mut table, many(n), now)).collect();
         let begun = |table: &Table| table.taken[0];
         assert_eq!(begun(&table), FREELY + 2);

@@ -226,7 +226,7 @@ impl Long {
     }
 
     fn broken_off(&self) -> io::Error {
-        let why = format!("the connection ended {} octets before the body", self.left);
+        let why = format!("the connection ended {} bytes before the body", self.left);
         io::Error::new(io::ErrorKind::UnexpectedEof, why)
     }
 

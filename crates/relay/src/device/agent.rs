@@ -4,13 +4,13 @@
 //! line, and has the program read and write this connection.
 //!
 //! A program that waits until it is connected has filled the connection with bytes that say nothing, so that it is not writable. They are taken out once the relay has reached where
-//! the program wanted to go; if it has not, the connection is broken off, and the program is told why when it asks (`verdicts`).
+//! the program wanted to go; if it has not, the connection is broken off, and the program is told why when it asks (`results`).
 
 use super::breakable::Breakable;
 use super::link::Link;
+pub use super::results::KEY_BYTES;
+use super::results::{Attempt, ConnectResults, Number, is_same};
 use super::status::{Listed, Listing, tell};
-pub use super::verdicts::KEY_BYTES;
-use super::verdicts::{Attempt, Number, Verdicts, is_same};
 use crate::codes;
 use crate::copy::copy_both;
 use crate::diagnostics::{Said, refusal};
@@ -160,21 +160,21 @@ impl Agent {
         notify: impl Fn(Notice) + Send + Sync + 'static,
     ) {
         let (mut connections, mut ended) = (JoinSet::new(), pin!(ended));
-        let (verdicts, listing) = (Arc::new(Verdicts::default()), Arc::<Listing>::default());
+        let (results, listing) = (Arc::new(ConnectResults::default()), Arc::<Listing>::default());
         let status = async {
             match self.status {
                 Some((asked, title)) => tell(asked, &title, link, &listing).await,
                 None => pending().await,
             }
         };
-        let answers = verdicts.clone().serve(self.asked, self.key.clone());
+        let answers = results.clone().serve(self.asked, self.key.clone());
         // Both go on for ever.
         let mut answering = pin!(async { tokio::join!(answers, status) });
         let carrying = Arc::new(Carrying {
             device: link.device().clone(),
             options: self.options,
             teller: Teller { tell: Box::new(notify), said: Mutex::default() },
-            verdicts,
+            results,
             listing: listing.clone(),
             key: self.key,
             is_old: AtomicBool::new(false),
@@ -279,7 +279,7 @@ async fn leave(link: &Link) {
 
 /// What the library says first.
 #[derive(PartialEq, Eq, Debug)]
-struct Asked {
+struct ConnectRequest {
     destination: String,
     /// None: the program was told at once that it is connected.
     awaits: Option<Awaits>,
@@ -295,7 +295,7 @@ struct Awaits {
     number: Number,
 }
 
-impl Asked {
+impl ConnectRequest {
     /// `HOST:PORT`, or `HOST:PORT FILLED NUMBER`; and the key behind it, where there is one.
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<_> = line.split(' ').collect();
@@ -323,7 +323,7 @@ struct Carrying {
     device: Device,
     options: FlowOptions,
     teller: Teller,
-    verdicts: Arc<Verdicts>,
+    results: Arc<ConnectResults>,
     listing: Arc<Listing>,
     /// What other users have to say.
     key: Option<String>,
@@ -340,7 +340,7 @@ struct Carrying {
 
 impl Carrying {
     /// Whether another user is a program's.
-    fn knows(&self, asked: &Asked) -> bool {
+    fn knows(&self, asked: &ConnectRequest) -> bool {
         matches!((&self.key, &asked.key), (Some(key), Some(said)) if is_same(key.as_bytes(), said.as_bytes()))
     }
 
@@ -384,7 +384,7 @@ impl Carrying {
         awaits: Awaits,
         listed: &Listed,
     ) -> Option<(FlowStream, Attempt)> {
-        let attempt = Attempt::begin(self.verdicts.clone(), awaits.number);
+        let attempt = Attempt::begin(self.results.clone(), awaits.number);
         let watch = connection.watch().inspect_err(|error| tracing::warn!(%error, "no descriptor")).ok()?;
         let flow = match self.is_old.load(Ordering::Relaxed) {
             true => self.open(TCP, destination)?,
@@ -455,7 +455,8 @@ async fn carry(connection: UnixStream, carrying: Arc<Carrying>) {
     let Ok(Ok((mut connection, line))) = timeout(LINE_TIME, Breakable::after_line(connection, LINE_MAX)).await else {
         return tracing::debug!("a program said no destination");
     };
-    let Some(Asked { destination, awaits, .. }) = Asked::parse(&line).filter(|asked| is_own || carrying.knows(asked))
+    let Some(ConnectRequest { destination, awaits, .. }) =
+        ConnectRequest::parse(&line).filter(|asked| is_own || carrying.knows(asked))
     else {
         return tracing::debug!("a program said what is no destination");
     };
@@ -506,19 +507,22 @@ mod tests {
 
     #[test]
     fn a_line_is_a_destination_alone_or_with_what_the_program_waits_by() {
-        let early =
-            |key: Option<&str>| Asked { destination: "10.9.1.1:80".into(), awaits: None, key: key.map(str::to_owned) };
-        assert_eq!(Asked::parse("10.9.1.1:80"), Some(early(None)));
-        assert_eq!(Asked::parse("10.9.1.1:80 key"), Some(early(Some("key"))));
+        let early = |key: Option<&str>| ConnectRequest {
+            destination: "10.9.1.1:80".into(),
+            awaits: None,
+            key: key.map(str::to_owned),
+        };
+        assert_eq!(ConnectRequest::parse("10.9.1.1:80"), Some(early(None)));
+        assert_eq!(ConnectRequest::parse("10.9.1.1:80 key"), Some(early(Some("key"))));
         let awaits = Some(Awaits { filled: 53_250, number: [1, 2, 3, 4, 5, 6, 7, 0xff] });
         let line = "[2001:db8::1]:443 53250 01020304050607ff";
-        let asked = Asked { destination: "[2001:db8::1]:443".into(), awaits, key: None };
-        assert_eq!(Asked::parse(line), Some(asked));
-        assert_eq!(Asked::parse(&format!("{line} key")).unwrap().key.unwrap(), "key");
+        let asked = ConnectRequest { destination: "[2001:db8::1]:443".into(), awaits, key: None };
+        assert_eq!(ConnectRequest::parse(line), Some(asked));
+        assert_eq!(ConnectRequest::parse(&format!("{line} key")).unwrap().key.unwrap(), "key");
         for wrong in
             ["a:1 2 01", "a:1 -2 01020304050607ff", "a:1 99999999999 01020304050607ff", "a:1 2 01020304050607ff x y"]
         {
-            assert_eq!(Asked::parse(wrong), None, "{wrong}");
+            assert_eq!(ConnectRequest::parse(wrong), None, "{wrong}");
         }
     }
 }

@@ -35,7 +35,7 @@ const EXPLAIN_MAX: Duration = Duration::from_secs(3);
 
 /// A way out of the machine.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct NetworkPath {
     /// Its name, which flows prefer or demand and statistics count under: an interface, mostly.
     pub name: String,
     /// Where its carriers leave from.
@@ -44,7 +44,7 @@ pub struct Way {
     pub carrier_use: Use,
 }
 
-impl Way {
+impl NetworkPath {
     /// The way that the system finds.
     pub fn any() -> Self {
         Self { name: "any".into(), local: Local::default(), carrier_use: Use::Normal }
@@ -71,7 +71,7 @@ pub enum LinkError {
     NoInterface(String),
     /// A socket.
     #[error("way {way}: {source}")]
-    Way {
+    NetworkPath {
         /// Which.
         way: String,
         /// Why.
@@ -118,7 +118,7 @@ impl Link {
     ///
     /// # Errors
     /// If the introduction is malformed, or a way cannot be had.
-    pub fn start(introduction: &Introduction, ways: Vec<Way>) -> Result<Self, LinkError> {
+    pub fn start(introduction: &Introduction, ways: Vec<NetworkPath>) -> Result<Self, LinkError> {
         let device = Device::new(DeviceConfig::new(introduction.host()?, introduction.key()?));
         let (server, tls) = (Arc::new(introduction.server()?), device_tls(introduction.roots()?)?);
         let quic_options = QuicOptions { keep_alive: Some(KEEP_ALIVE), ..QuicOptions::device() };
@@ -131,7 +131,7 @@ impl Link {
             if let Some(name) = way.local.interface.as_deref().filter(|name| !is_interface(name)) {
                 return Err(LinkError::NoInterface(name.to_owned()));
             }
-            let fail = |source| LinkError::Way { way: way.name.clone(), source };
+            let fail = |source| LinkError::NetworkPath { way: way.name.clone(), source };
             let quic = QuicDevice::new(way.local.clone(), &tls, &quic_options).map_err(fail)?;
             let websocket = || WebSocketDevice::new(way.local.clone(), &tls, websocket_options.clone(), None);
             let keeper = Keeper {
@@ -195,7 +195,7 @@ struct Keeper {
     server: Arc<Server>,
     /// None: the kernel tells no more; what flows want is left.
     changes: Option<Changes>,
-    way: Arc<Way>,
+    way: Arc<NetworkPath>,
     /// The origin of its timestamps.
     origin: Instant,
 }
@@ -205,8 +205,8 @@ struct Keeper {
 struct Work {
     here: Option<Here>,
     dialling: Option<Dialling>,
-    /// It ends when it is light again: from when a carrier is dialled until one is up.
-    light: Option<Pending<'static, ()>>,
+    /// It ends when the server can be reached again: from when a carrier is dialled until one is up.
+    reachability_probe: Option<Pending<'static, ()>>,
 }
 
 /// A carrier that is being dialled.
@@ -268,7 +268,7 @@ impl Keeper {
 
     /// Waits for the next thing to happen. What has ended is taken out of the work.
     async fn next(&mut self, needed: &mut Interval) -> Happened {
-        let Work { here, dialling, light } = &mut self.work;
+        let Work { here, dialling, reachability_probe } = &mut self.work;
         let due = self.upkeep.poll_timeout().map(|due| self.origin + due.since(Timestamp::ZERO));
         let (gone, silent) = here.as_mut().map(|here| (&mut here.gone, here.silent.as_mut())).unzip();
         let dials = dialling.as_mut().map(|dialling| (&mut dialling.carrier, dialling.explaining.as_mut()));
@@ -293,7 +293,7 @@ impl Keeper {
             },
             () = unneeded(needed, &self.device) => Happened::Alone(Event::Unneeded),
             () = changed(&mut self.changes) => Happened::Alone(Event::NetworkUp),
-            () = done(light.as_mut()) => Happened::Alone(Event::NetworkUp),
+            () = done(reachability_probe.as_mut()) => Happened::Alone(Event::NetworkUp),
             () = until(due) => Happened::Alone(Event::Due),
             dialled = done(dialled) => {
                 *dialling = None;
@@ -309,7 +309,7 @@ impl Keeper {
     }
 
     fn act(&mut self, action: Action, error: Option<&io::Error>, up: Option<&Arc<dyn Carrier>>) {
-        let Work { here, dialling, light } = &mut self.work;
+        let Work { here, dialling, reachability_probe } = &mut self.work;
         match action {
             Action::Dial { explains } => {
                 let (dialer, explainer) = (self.dialer.clone(), self.explainer.clone());
@@ -318,7 +318,8 @@ impl Keeper {
                 let carrier = Box::pin(async move { dialer.dial(&way.name, &server).await });
                 *dialling = Some(Dialling { carrier, explaining });
                 let (dialer, server) = (self.dialer.clone(), self.server.clone());
-                light.get_or_insert_with(|| Box::pin(async move { dialer.light(&server, roll).await }));
+                reachability_probe
+                    .get_or_insert_with(|| Box::pin(async move { dialer.until_reachable(&server, roll).await }));
             }
             Action::Use => {
                 let Some(carrier) = up else { return };
@@ -337,7 +338,7 @@ impl Keeper {
                 let moved = self.dialer.link_is_up();
                 let _ = moved.inspect_err(|error| tracing::debug!(way = self.way.name, %error, "no fresh socket"));
             }
-            Action::StopLight => *light = None,
+            Action::StopProbe => *reachability_probe = None,
         }
     }
 }
@@ -373,12 +374,12 @@ async fn changed(changes: &mut Option<Changes>) {
     std::future::pending().await
 }
 
-fn trouble(way: &Way, error: &io::Error) -> Trouble {
+fn trouble(way: &NetworkPath, error: &io::Error) -> Trouble {
     Trouble { way: way.name.clone(), cause: cause(error) }
 }
 
 /// Why the server is not reached, once that takes long.
-async fn explain(explainer: Arc<Dialer>, way: Arc<Way>, server: Arc<Server>) -> io::Error {
+async fn explain(explainer: Arc<Dialer>, way: Arc<NetworkPath>, server: Arc<Server>) -> io::Error {
     tokio::time::sleep(EXPLAIN_AFTER).await;
     match timeout(EXPLAIN_MAX, explainer.dial(&way.name, &server)).await {
         Ok(Err(error)) => error,

@@ -4,6 +4,6 @@ pub mod agent;
 mod breakable;
 pub(crate) mod link;
 mod netlink;
+mod results;
 mod status;
 mod upkeep;
-mod verdicts;

@@ -80,8 +80,8 @@ pub(crate) enum Action {
     WebSocketIsEnded,
     /// Move to fresh sockets.
     LinkIsUp,
-    /// Look for light no longer.
-    StopLight,
+    /// Probe no longer whether the server can be reached.
+    StopProbe,
 }
 
 /// The carrier that there is.
@@ -117,13 +117,13 @@ impl Upkeep {
                 if self.here.take().is_some() {
                     actions.push(Action::Close);
                 }
-                actions.push(Action::StopLight);
+                actions.push(Action::StopProbe);
             }
             Event::Due => {}
             Event::Up => {
                 self.here = Some(Here { since: now, is_silent: false });
                 (self.is_dialling, self.attempt, self.is_explained) = (false, 0, false);
-                actions.extend([Action::Use, Action::StopLight, Action::Reached(true)]);
+                actions.extend([Action::Use, Action::StopProbe, Action::Reached(true)]);
             }
             Event::NotReached { is_silence } => {
                 self.is_dialling = false;
@@ -147,7 +147,7 @@ impl Upkeep {
             }
             Event::Gone { end, is_needed } => self.gone(end, is_needed, now, roll, &mut actions),
             Event::NetworkUp => {
-                actions.extend([Action::StopLight, Action::LinkIsUp]);
+                actions.extend([Action::StopProbe, Action::LinkIsUp]);
                 actions.extend(self.here.map(|_| Action::Probe));
                 // What is under way may have begun where there was no way.
                 if self.is_dialling || self.due.is_some() {
@@ -210,7 +210,7 @@ impl Upkeep {
 mod tests {
     use super::*;
     use Action::{
-        Close, Dial, Leads, LinkIsUp, Probe, QuicAnswered, QuicIsSilent, Reached, StopLight, Tell, Use,
+        Close, Dial, Leads, LinkIsUp, Probe, QuicAnswered, QuicIsSilent, Reached, StopProbe, Tell, Use,
         WebSocketIsEnded,
     };
 
@@ -236,13 +236,13 @@ mod tests {
     #[test]
     fn nothing_is_dialled_until_a_flow_wants_a_carrier() {
         let mut upkeep = Upkeep::default();
-        assert_eq!(after(&mut upkeep, &[(0, Event::NetworkUp)]), [StopLight, LinkIsUp]);
+        assert_eq!(after(&mut upkeep, &[(0, Event::NetworkUp)]), [StopProbe, LinkIsUp]);
         assert_eq!(upkeep.poll_timeout(), None);
         assert_eq!(after(&mut upkeep, &[(5, Event::Wanted)]), [DIAL]);
         assert_eq!(after(&mut upkeep, &[(6, Event::Wanted)]), [], "it is under way");
-        assert_eq!(after(&mut upkeep, &[(9, Event::Up)]), [Use, StopLight, Reached(true), Leads(true)]);
+        assert_eq!(after(&mut upkeep, &[(9, Event::Up)]), [Use, StopProbe, Reached(true), Leads(true)]);
         assert_eq!(after(&mut upkeep, &[(10, Event::Wanted)]), [], "there is one");
-        assert_eq!(after(&mut upkeep, &[(30_000, Event::Unneeded)]), [Close, StopLight, Leads(false)]);
+        assert_eq!(after(&mut upkeep, &[(30_000, Event::Unneeded)]), [Close, StopProbe, Leads(false)]);
         assert_eq!(upkeep.poll_timeout(), None);
     }
 
@@ -258,7 +258,7 @@ mod tests {
             assert_eq!(after(&mut upkeep, &[(now, Event::Due)]), [DIAL]);
         }
         after(&mut upkeep, &[(now, failed)]);
-        assert_eq!(after(&mut upkeep, &[(now + 9, Event::NetworkUp)]), [StopLight, LinkIsUp, DIAL], "at once");
+        assert_eq!(after(&mut upkeep, &[(now + 9, Event::NetworkUp)]), [StopProbe, LinkIsUp, DIAL], "at once");
         after(&mut upkeep, &[(now + 10, failed)]);
         assert_eq!(upkeep.poll_timeout(), Some(at(now + 260)), "from the beginning");
     }
@@ -283,8 +283,8 @@ mod tests {
         let mut upkeep = up();
         let silent = Event::Silent { is_quic: true };
         assert_eq!(after(&mut upkeep, &[(5_000, silent)]), [QuicIsSilent, DIAL, Leads(false)]);
-        assert_eq!(after(&mut upkeep, &[(5_001, Event::NetworkUp)]), [StopLight, LinkIsUp, Probe, DIAL]);
-        assert_eq!(after(&mut upkeep, &[(5_300, Event::Up)]), [Use, StopLight, Reached(true), Leads(true)]);
+        assert_eq!(after(&mut upkeep, &[(5_001, Event::NetworkUp)]), [StopProbe, LinkIsUp, Probe, DIAL]);
+        assert_eq!(after(&mut upkeep, &[(5_300, Event::Up)]), [Use, StopProbe, Reached(true), Leads(true)]);
         let mut upkeep = up();
         after(&mut upkeep, &[(5_000, silent)]);
         assert_eq!(after(&mut upkeep, &[(5_001, GONE)]), [QuicAnswered], "another is being dialled");

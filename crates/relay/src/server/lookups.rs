@@ -6,7 +6,7 @@
 //!
 //! Bounds: what waits is a ticket for each connection that a device begins, of which it has a share.
 
-use hoop_endpoint::HostId;
+use hoop_endpoint::DeviceId;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct Lookups {
 #[derive(Debug)]
 pub(crate) struct Lookup {
     lookups: Arc<Lookups>,
-    host: HostId,
+    host: DeviceId,
 }
 
 impl Lookups {
@@ -35,7 +35,7 @@ impl Lookups {
     }
 
     /// Waits for this device's turn. Dropping it while it waits gives the turn up.
-    pub(crate) async fn take(self: &Arc<Self>, host: HostId) -> Option<Lookup> {
+    pub(crate) async fn take(self: &Arc<Self>, host: DeviceId) -> Option<Lookup> {
         let (ticket, turn) = oneshot::channel();
         self.turns.lock().ask(host, ticket);
         self.hand_out();
@@ -66,7 +66,7 @@ struct Turns<T> {
     /// Whether nobody waits for a ticket any more.
     is_over: fn(&T) -> bool,
     /// Of those that have any, or wait.
-    devices: BTreeMap<HostId, Device<T>>,
+    devices: BTreeMap<DeviceId, Device<T>>,
     /// How many have asked.
     asked: u64,
 }
@@ -84,7 +84,7 @@ impl<T> Turns<T> {
     }
 
     /// This device wants one more.
-    fn ask(&mut self, host: HostId, ticket: T) {
+    fn ask(&mut self, host: DeviceId, ticket: T) {
         let device = self.devices.entry(host).or_insert_with(|| Device { has: 0, waiting: VecDeque::new() });
         device.forget(self.is_over);
         device.waiting.push_back((self.asked, ticket));
@@ -92,7 +92,7 @@ impl<T> Turns<T> {
     }
 
     /// Whose turn it is, if it is anybody's: of those that wait and may have one more, who has fewest.
-    fn next(&mut self) -> Option<(HostId, T)> {
+    fn next(&mut self) -> Option<(DeviceId, T)> {
         if self.free == 0 {
             return None;
         }
@@ -111,7 +111,7 @@ impl<T> Turns<T> {
     }
 
     /// This device has one less.
-    fn give_back(&mut self, host: HostId) {
+    fn give_back(&mut self, host: DeviceId) {
         self.free += 1;
         if let Some(device) = self.devices.get_mut(&host) {
             device.has -= 1;
@@ -141,8 +141,8 @@ mod tests {
     use std::time::Duration;
     use tokio::time::timeout;
 
-    fn host(number: usize) -> HostId {
-        HostId(std::array::from_fn(|at| (number >> (8 * (at % 4))) as u8))
+    fn host(number: usize) -> DeviceId {
+        DeviceId(std::array::from_fn(|at| (number >> (8 * (at % 4))) as u8))
     }
 
     /// Nothing is ever given back.

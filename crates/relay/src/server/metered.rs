@@ -1,7 +1,7 @@
 //! A connection to a destination whose bytes are counted, and no faster than its device's share: [`Metered`].
 
 use super::metrics::Counters;
-use super::share::Share;
+use super::rate_limit::Share;
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;

@@ -3,5 +3,5 @@
 mod lookups;
 mod metered;
 mod metrics;
+pub(crate) mod rate_limit;
 pub(crate) mod relay;
-pub(crate) mod share;

@@ -3,14 +3,14 @@
 use super::lookups::Lookups;
 use super::metered::Metered;
 use super::metrics::Counters;
-use super::share::{ShareLimits, Shares};
+use super::rate_limit::{ShareLimits, Shares};
 use crate::codes;
 use crate::copy::copy_both;
 use crate::diagnostics;
 use crate::introduction::{Devices, Rule};
 use crate::wire::{CONNECT, MADE, NEVER_PORTS, TCP};
 use hoop_carrier::{Listener, ResetKey, server_tls};
-use hoop_endpoint::{FlowError, FlowStream, HostId, Server, ServerConfig, ServerLimits, Status, ended};
+use hoop_endpoint::{DeviceId, FlowError, FlowStream, Server, ServerConfig, ServerLimits, Status, ended};
 use hoop_http::tls::Renewed;
 use hoop_units::{Here, Prefix};
 use if_addrs::IfAddr;
@@ -149,11 +149,11 @@ pub struct Relay {
 pub struct Reload(mpsc::Sender<Answer>);
 
 /// Where it is told how that went.
-type Answer = oneshot::Sender<Result<(), NotTaken>>;
+type Answer = oneshot::Sender<Result<(), ReloadError>>;
 
 /// Of a relay's files one was changed, and cannot be used. The log says why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum NotTaken {
+pub enum ReloadError {
     /// The file of devices: who was known stays known.
     #[error("the devices' file is not taken; the certificate is looked at all the same")]
     Devices,
@@ -170,7 +170,7 @@ impl Reload {
     ///
     /// # Errors
     /// If a file was changed and cannot be used. The other is taken all the same.
-    pub async fn look(&self) -> Result<(), NotTaken> {
+    pub async fn look(&self) -> Result<(), ReloadError> {
         let (answer, told) = oneshot::channel();
         let _ = self.0.send(answer).await;
         told.await.unwrap_or(Ok(()))
@@ -284,9 +284,9 @@ impl Relay {
                     // Who has asked may have gone.
                     let _ = answer.send(match (carrying.devices.are_taken(), is_shown) {
                         (true, true) => Ok(()),
-                        (false, true) => Err(NotTaken::Devices),
-                        (true, false) => Err(NotTaken::Certificate),
-                        (false, false) => Err(NotTaken::Both),
+                        (false, true) => Err(ReloadError::Devices),
+                        (true, false) => Err(ReloadError::Certificate),
+                        (false, false) => Err(ReloadError::Both),
                     });
                     continue;
                 }
@@ -310,7 +310,7 @@ fn text_of(
 
 impl Carrying {
     /// Ends what devices have here that were shut out.
-    fn revoke(&self, hosts: Vec<HostId>) {
+    fn revoke(&self, hosts: Vec<DeviceId>) {
         for host in hosts {
             let flows = self.server.revoke(host, codes::REVOKED);
             self.counters.revoked(flows);
@@ -324,10 +324,10 @@ struct Revocation {
     /// Who was known when it was last looked, and may be still.
     known: Known,
     /// Who is missing since then. An editor may empty a file before it writes it anew.
-    missing: BTreeSet<HostId>,
+    missing: BTreeSet<DeviceId>,
 }
 
-type Known = std::collections::BTreeMap<HostId, Rule>;
+type Known = std::collections::BTreeMap<DeviceId, Rule>;
 
 impl Revocation {
     fn new(devices: &Devices) -> Self {
@@ -335,14 +335,14 @@ impl Revocation {
     }
 
     /// Those to be shut out: who is missing at the second look, or at once if the operator has said that the file is as it is meant to be.
-    fn gone(&mut self, devices: &Devices, is_sure: bool) -> Vec<HostId> {
+    fn gone(&mut self, devices: &Devices, is_sure: bool) -> Vec<DeviceId> {
         let now = devices.known();
-        let is_kept = |host: &HostId, rule: &Rule| now.get(host).is_some_and(|other| other.covers(rule));
+        let is_kept = |host: &DeviceId, rule: &Rule| now.get(host).is_some_and(|other| other.covers(rule));
         let missing = self.known.iter().filter(|(host, rule)| !is_kept(host, rule)).map(|(host, _)| *host);
         let missing: BTreeSet<_> = missing.collect();
         let (gone, waiting): (Vec<_>, Vec<_>) =
             missing.into_iter().partition(|host| is_sure || self.missing.contains(host));
-        let waits = |host: &HostId| self.known.get(host).map(|rule| (*host, rule.clone()));
+        let waits = |host: &DeviceId| self.known.get(host).map(|rule| (*host, rule.clone()));
         let mut known = now.clone();
         known.extend(waiting.iter().filter_map(waits));
         (self.known, self.missing) = (known, waiting.into_iter().collect());
@@ -453,14 +453,14 @@ async fn relay(mut flow: FlowStream, carrying: Arc<Carrying>) {
 
 /// How often each device's refusals were written down since its minute began: so one device does not fill the log. An entry a device of the file.
 #[derive(Debug, Default)]
-struct Refusals(Mutex<HashMap<HostId, (Instant, u32)>>);
+struct Refusals(Mutex<HashMap<DeviceId, (Instant, u32)>>);
 
 impl Refusals {
     /// Lines a minute for one device: more than one needs to see what is wrong.
     const OF_DEVICE: u32 = 20;
 
     /// Whether one more is written down.
-    fn are_written(&self, host: HostId, now: Instant) -> bool {
+    fn are_written(&self, host: DeviceId, now: Instant) -> bool {
         const MINUTE: Duration = Duration::from_secs(60);
         let mut devices = self.0.lock();
         if !devices.contains_key(&host) {
@@ -504,7 +504,7 @@ struct Places {
     all: Arc<Semaphore>,
     of_device: usize,
     /// Of those that have any.
-    devices: Mutex<HashMap<HostId, Weak<Semaphore>>>,
+    devices: Mutex<HashMap<DeviceId, Weak<Semaphore>>>,
 }
 
 impl Places {
@@ -513,7 +513,7 @@ impl Places {
     }
 
     /// Waits for one of this device's. It is given back when what is returned is dropped.
-    async fn take(&self, host: HostId) -> Result<Place, AcquireError> {
+    async fn take(&self, host: DeviceId) -> Result<Place, AcquireError> {
         let own = {
             let mut devices = self.devices.lock();
             let known = devices.get(&host).and_then(Weak::upgrade);
@@ -540,7 +540,7 @@ struct Place {
 }
 
 /// The addresses of `HOST:PORT`. A lookup that nobody waits for any more keeps its place until the resolver has answered.
-async fn look_up(destination: &str, host: HostId, lookups: &Arc<Lookups>) -> Result<Vec<SocketAddr>, u64> {
+async fn look_up(destination: &str, host: DeviceId, lookups: &Arc<Lookups>) -> Result<Vec<SocketAddr>, u64> {
     let place = lookups.take(host).await.ok_or(codes::UNKNOWN_NAME)?;
     let destination = destination.to_owned();
     let found = tokio::task::spawn_blocking(move || {
@@ -550,7 +550,7 @@ async fn look_up(destination: &str, host: HostId, lookups: &Arc<Lookups>) -> Res
     found.await.ok().and_then(Result::ok).ok_or(codes::UNKNOWN_NAME)
 }
 
-async fn connect(service: &str, carrying: &Carrying, host: HostId, is_wide: bool) -> Result<TcpStream, u64> {
+async fn connect(service: &str, carrying: &Carrying, host: DeviceId, is_wide: bool) -> Result<TcpStream, u64> {
     let (destination, is_awaited) = match (service.strip_prefix(CONNECT), service.strip_prefix(TCP)) {
         (Some(destination), _) => (destination, true),
         (None, Some(destination)) => (destination, false),
@@ -594,7 +594,7 @@ async fn connect(service: &str, carrying: &Carrying, host: HostId, is_wide: bool
 }
 
 /// Connects to the first that takes it, as [`TcpStream::connect`] does. Each after the first counts as one more connection that the device begins: a name of its own may have thousands of addresses.
-async fn connect_to(addresses: &[SocketAddr], shares: &Shares, host: HostId, is_wide: bool) -> io::Result<TcpStream> {
+async fn connect_to(addresses: &[SocketAddr], shares: &Shares, host: DeviceId, is_wide: bool) -> io::Result<TcpStream> {
     let mut tried = Err(io::ErrorKind::AddrNotAvailable.into());
     for (at, address) in addresses.iter().enumerate() {
         if at > 0 && shares.begin(host, Instant::now()).is_none() {
@@ -651,7 +651,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let carrying = carrying(folder.path(), listener.local_addr().unwrap().port() ^ 1);
         let connect = async |service: &str, allowed: &Allowed| {
-            connect(service, &Carrying { allowed: allowed.clone(), ..carrying() }, HostId([1; 20]), true).await
+            connect(service, &Carrying { allowed: allowed.clone(), ..carrying() }, DeviceId([1; 20]), true).await
         };
         assert_eq!(connect(&here, &none).await.unwrap_err(), codes::FORBIDDEN);
         assert_eq!(connect("tcp:[::ffff:127.0.0.1]:1", &none).await.unwrap_err(), codes::FORBIDDEN);
@@ -725,7 +725,7 @@ mod tests {
             std::fs::rename(path.with_extension("new"), &path).unwrap();
             devices.look().await;
         };
-        let (host, mut revocation) = (HostId([1; 20]), Revocation::new(devices));
+        let (host, mut revocation) = (DeviceId([1; 20]), Revocation::new(devices));
         write("").await;
         assert_eq!(revocation.gone(devices, false), [], "an editor may have emptied it");
         write(&whole).await;
@@ -756,7 +756,7 @@ mod tests {
     #[test]
     fn what_a_device_is_refused_is_written_down_so_often_a_minute() {
         let (refusals, now) = (Refusals::default(), Instant::now());
-        let [one, two] = [1, 2].map(|n| HostId([n; 20]));
+        let [one, two] = [1, 2].map(|n| DeviceId([n; 20]));
         let written = (0..1_000).filter(|_| refusals.are_written(one, now)).count();
         assert_eq!(written, Refusals::OF_DEVICE as usize);
         assert!(refusals.are_written(two, now), "another's are");
@@ -774,7 +774,7 @@ mod tests {
             std::fs::write(&path, format!("{listed}[only]\n{} = [\"{only}\"]\n", "01".repeat(20))).unwrap();
             let carrying = Carrying { allowed: Allowed { any: true, ..Allowed::default() }, ..carrying() };
             let to = format!("tcp:{}", listener.local_addr().unwrap());
-            let connected = connect(&to, &carrying, HostId([1; 20]), true).await;
+            let connected = connect(&to, &carrying, DeviceId([1; 20]), true).await;
             assert_eq!(connected.map(drop).err(), (!may).then_some(codes::FORBIDDEN), "{only}");
         }
         std::fs::write(&path, format!("[only]\n{} = [\"everywhere\"]\n", "01".repeat(20))).unwrap();
@@ -789,7 +789,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         // Nobody listens at the first ones.
         let addresses: Vec<_> = (0..9).map(|at| SocketAddr::from(([127, 0, 0, 9 - at], port))).collect();
-        let host = HostId([1; 20]);
+        let host = DeviceId([1; 20]);
         for (begun_per_minute, is_reached) in [(0, true), (9, true), (5, false)] {
             let shares = Shares::new(ShareLimits { begun_per_minute, rate: None });
             let _begun = shares.begin(host, Instant::now()).unwrap();
@@ -802,7 +802,7 @@ mod tests {
     #[tokio::test]
     async fn a_device_has_so_many_places_and_leaves_others_theirs() {
         let places = Places::new(3, 2);
-        let [one, two] = [1, 2].map(|id| HostId([id; 20]));
+        let [one, two] = [1, 2].map(|id| DeviceId([id; 20]));
         let take = async |host| timeout(Duration::from_millis(1), places.take(host)).await.ok().and_then(Result::ok);
         let (first, second) = (take(one).await, take(one).await);
         assert!(first.is_some() && second.is_some() && take(one).await.is_none());
@@ -821,10 +821,10 @@ mod tests {
         let places = Places::new(100, 100);
         let mut held = Vec::new();
         for number in 0..2 * WIDE {
-            held.push(places.take(HostId([1; 20])).await.unwrap());
+            held.push(places.take(DeviceId([1; 20])).await.unwrap());
             assert_eq!(held.last().unwrap().is_wide, number < WIDE);
         }
-        assert!(places.take(HostId([2; 20])).await.unwrap().is_wide, "another device has its own");
+        assert!(places.take(DeviceId([2; 20])).await.unwrap().is_wide, "another device has its own");
         let unread = unread_of_narrow().await;
         assert!(unread <= 2 * NARROW_BYTES as usize, "{unread} bytes lie in the kernel");
     }

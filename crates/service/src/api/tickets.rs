@@ -126,7 +126,7 @@ pub fn given_key(wanted: &TicketRequest) -> Result<Option<UploadKey>, Problem> {
         return Err(wrong("one key is for one ticket"));
     }
     let key = URL_SAFE_NO_PAD.decode(text).ok().and_then(|octets| octets.try_into().ok());
-    key.map(|key| Some(UploadKey(key))).ok_or_else(|| wrong("the key must be base64url of 32 octets, without padding"))
+    key.map(|key| Some(UploadKey(key))).ok_or_else(|| wrong("the key must be base64url of 32 bytes, without padding"))
 }
 
 /// The gateway that the device means to hand its upload to.

@@ -15,4 +15,6 @@ pub use note::Note;
 pub use payer::{Payer, Sum};
 pub use settings::{Offload, Settings};
 pub use tag::Tag;
-pub use upload::{BLOCK, Change, Facts, KEPT_SECS, LINGER_SECS, Reason, State, Upload};
+#[cfg(test)]
+pub use upload::BLOCK;
+pub use upload::{Change, Facts, KEPT_SECS, LINGER_SECS, Reason, State, Upload};

@@ -126,7 +126,7 @@ fn check_length(length: Option<&[u8]>, plaintext_len: u64, head_len: usize) -> R
     match announced == there {
         true => Ok(there),
         false => {
-            let detail = format!("`Content-Length` says {announced}, and {there} octets follow the head");
+            let detail = format!("`Content-Length` says {announced}, and {there} bytes follow the head");
             Err(Problem::new(Code::LengthMismatch, detail).field("Content-Length"))
         }
     }

@@ -6,7 +6,7 @@
 
 use crate::model::{Credentials, Payer};
 use crate::policy::Policy;
-use hoop_units::DeviceId;
+use hoop_units::AddressKey;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Stands where a `Cookie` does in the MAC over credentials. No `Cookie` has a NUL.
@@ -21,7 +21,7 @@ impl Payer {
 
     /// The payer at that address.
     pub fn at(policy: &Policy, address: IpAddr) -> Self {
-        let device = DeviceId::from_ip(address);
+        let device = AddressKey::from_ip(address);
         let tag = policy.keys.owner_tags(ADDRESS_DOMAIN, device.as_bytes()).next();
         Self::Address(tag.expect("a keyring has a key"))
     }

@@ -152,7 +152,7 @@ impl Unfinished {
             }
         }
         let hash = digest.lock().hash.clone().finish();
-        Some(hash.as_ref().try_into().expect("SHA-256 has 32 octets"))
+        Some(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
     }
 }
 

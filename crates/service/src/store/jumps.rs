@@ -10,7 +10,7 @@ use crate::policy::admit::{GRACE_SECS, in_time};
 use hoop_spool::{Begin, KEEP_SECS, Offer, Overdue, Reason, Settings, Spool, late_by, ticket_end};
 use hoop_timekeeper::simulated::Machine;
 use hoop_timekeeper::{Over, SETTLE};
-use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
@@ -230,7 +230,7 @@ impl World {
             total: Some(9),
             dest: "https://photos.example/hoop/post".into(),
             expires,
-            device: DeviceId::UNKNOWN,
+            device: AddressKey::UNKNOWN,
             deadline: None,
         };
         if let Begin::Take(mut intake) = self.spool.begin(&offer).unwrap() {

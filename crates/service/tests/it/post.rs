@@ -200,7 +200,7 @@ async fn a_flipped_bit_anywhere_is_refused_and_what_was_right_is_kept() {
                 }
             }
         }
-        assert_eq!(sealed.post(&sidecar).await.status, 202, "the right octets come from elsewhere");
+        assert_eq!(sealed.post(&sidecar).await.status, 202, "the right bytes come from elsewhere");
         sidecar.reaches(&ticket.id, "accepted").await;
     }
     assert_eq!(upstream.whole().len() as u64, sealed.layout.records());
@@ -602,7 +602,7 @@ async fn a_long_upload_claims_room_only_as_it_comes() {
     let full = long.put(sidecar.address, long.records(2, 600)).await;
     assert_eq!(full.problem(), (507, "spool-full".into()));
     let kept = sidecar.status(&one.id).await["received"].as_u64().unwrap();
-    assert!((16 << 20..20 << 20).contains(&kept), "{kept} octets are kept");
+    assert!((16 << 20..20 << 20).contains(&kept), "{kept} bytes are kept");
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ async fn bodies_of_every_length_around_a_record_arrive_whole() {
             let ticket = ticket(&sidecar).await;
             seal(&ticket, &octets(len, 3)).post(&sidecar).await;
             sidecar.reaches(&ticket.id, "accepted").await;
-            assert_eq!(upstream.whole().last().unwrap().body, octets(len, 3), "{len} octets");
+            assert_eq!(upstream.whole().last().unwrap().body, octets(len, 3), "{len} bytes");
         }
     }
     let ticket = ticket(&sidecar).await;

@@ -197,7 +197,7 @@ mod tests {
         let (mut running, mut sums) = (Running::default(), Checksums::default());
         running.feed(GRID, Some(TOTAL), 10, &z[10..500], &mut sums);
         running.feed(GRID, Some(TOTAL), 501, &z[501..70_000], &mut sums);
-        assert_eq!(sums.get(0), None, "an octet is missing");
+        assert_eq!(sums.get(0), None, "a byte is missing");
         running.feed(GRID, None, 10 + 2 * RECORD_BYTES, &z[10 + 2 * RECORD_BYTES as usize..], &mut sums);
         assert_eq!(sums.get(2), None, "where it ends is not known yet");
     }

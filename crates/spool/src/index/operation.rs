@@ -8,7 +8,7 @@ use crate::disk::segments::Extent;
 use crate::model::error::StoreError;
 use crate::model::state::State;
 use crate::model::upload::{Change, Offer, Reason, decode_ranges, encode_ranges};
-use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
+use hoop_units::{AddressKey, RangeSet, UnixTime, UploadId};
 
 /// Bytes that are on disk and synced, to be recorded.
 pub struct Stored {
@@ -106,7 +106,7 @@ fn record(reader: &mut Reader<'_>) -> Result<Stored, StoreError> {
         total: reader.maybe(Reader::long)?,
         dest: reader.string()?,
         expires: UnixTime(reader.word()?),
-        device: DeviceId(reader.array()?),
+        device: AddressKey(reader.array()?),
         deadline: reader.maybe(|reader| reader.word().map(UnixTime))?,
     };
     let extent = reader.maybe(|reader| Ok(Extent { segment: reader.long()?, base: reader.long()? }))?;
@@ -241,7 +241,7 @@ mod tests {
             total: None,
             dest: "https://photos.example/hoop/post".into(),
             expires: UnixTime(9),
-            device: DeviceId([8; 16]),
+            device: AddressKey([8; 16]),
             deadline: Some(UnixTime(4)),
         };
         let mut sums = Checksums::default();

@@ -11,7 +11,7 @@
 use crate::index::{Index, read_id, signed};
 use crate::model::error::StoreError;
 use hoop_timekeeper::Over;
-use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use rusqlite::{Connection, Row, params};
 
 /// The most resources at once: with a [`Resource::tail`] each, 16 MiB of index.
@@ -39,7 +39,7 @@ pub struct Token(pub [u8; 16]);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resource {
     /// Who began it.
-    pub device: DeviceId,
+    pub device: AddressKey,
     /// The service's post URL.
     pub dest: String,
     /// The length of Z, once the sender has told it.
@@ -58,7 +58,7 @@ pub struct Resource {
 
 impl Resource {
     /// A new one, of which nothing has come.
-    pub const fn new(device: DeviceId, dest: String, total: Option<u64>, expires: UnixTime) -> Self {
+    pub const fn new(device: AddressKey, dest: String, total: Option<u64>, expires: UnixTime) -> Self {
         Self { device, dest, total, upload: None, tail_at: 0, tail: Vec::new(), done: false, expires }
     }
 }
@@ -67,13 +67,13 @@ impl Resource {
 pub fn add(tx: &Connection, token: Token, new: &Resource, over: Over) -> Result<bool, StoreError> {
     let expired = "DELETE FROM resource WHERE expires < ?1 OR expires > ?2";
     tx.prepare_cached(expired)?.execute([over.before.0, over.after.0])?;
-    let count = |device: Option<DeviceId>| {
+    let count = |device: Option<AddressKey>| {
         let device = device.as_ref().map(|device| device.as_bytes().as_slice());
         let sql = "SELECT count(*) FROM resource WHERE ?1 IS NULL OR device = ?1";
         tx.prepare_cached(sql)?.query_row([device], |row| row.get::<_, u32>(0)).map(|count| count as usize)
     };
     // One that is done is only there for whoever missed the answer.
-    let drop_done = |device: Option<DeviceId>| tx.prepare_cached(DROP_DONE)?.execute([device.map(|device| device.0)]);
+    let drop_done = |device: Option<AddressKey>| tx.prepare_cached(DROP_DONE)?.execute([device.map(|device| device.0)]);
     let own = count(Some(new.device))?;
     if own >= RESOURCES_OF_DEVICE_MAX && drop_done(Some(new.device))? == 0 {
         return Ok(false);
@@ -181,7 +181,7 @@ impl Index {
 fn read_resource(row: &Row<'_>) -> Result<Resource, StoreError> {
     let upload: Option<Vec<u8>> = row.get("upload")?;
     Ok(Resource {
-        device: DeviceId(row.get("device")?),
+        device: AddressKey(row.get("device")?),
         dest: row.get("dest")?,
         total: row.get::<_, Option<i64>>("total")?.map(i64::unsigned_abs),
         upload: upload.map(|_| read_id(row, 4)).transpose()?,

@@ -2,7 +2,7 @@
 
 use crate::model::error::StoreError;
 use crate::model::state::State;
-use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, RangeSet, UnixTime, UploadId};
 
 /// What a sender says of an upload. All but the last two must be the same whenever the same id comes again.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ pub struct Offer {
     /// When its ticket ends; without a prelude, when it is dropped.
     pub expires: UnixTime,
     /// Who sends. The first sender's is the upload's.
-    pub device: DeviceId,
+    pub device: AddressKey,
     /// When it should be at the service; the last that anyone says counts, and `None` changes nothing.
     pub deadline: Option<UnixTime>,
 }
@@ -64,8 +64,8 @@ pub struct Upload {
     pub dest: String,
     /// When its ticket ends; without a prelude, when it is dropped.
     pub expires: UnixTime,
-    /// Who sent its first bytes; [`DeviceId::UNKNOWN`] for those taken by a version that did not write it down.
-    pub device: DeviceId,
+    /// Who sent its first bytes; [`AddressKey::UNKNOWN`] for those taken by a version that did not write it down.
+    pub device: AddressKey,
     /// When it should be at the service.
     pub deadline: Option<UnixTime>,
     /// Where it stands.

@@ -14,7 +14,7 @@ use crate::model::limits::SPANS_MAX;
 use crate::model::state::State;
 use crate::receive::live::{Live, LiveState};
 use crate::receive::shared::Shared;
-use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, RangeSet, UnixTime, UploadId};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -170,7 +170,7 @@ impl Intake {
     /// If the index or the file system fails, and those of `allow`.
     pub fn promise_next(
         &self,
-        allow: impl FnOnce(DeviceId, Held) -> Result<u64, StoreError>,
+        allow: impl FnOnce(AddressKey, Held) -> Result<u64, StoreError>,
     ) -> Result<u64, StoreError> {
         let lives = self.shared.lives();
         let device = self.live.state().offer.device;

@@ -13,7 +13,7 @@ use crate::receive::live::Live;
 use crate::receive::lives::Lives;
 use crate::receive::payload::Sealed;
 use crate::receive::room::Room;
-use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +38,7 @@ pub struct Shared {
     pub going: Mutex<Going>,
     pub room: Mutex<Room>,
     /// Uploads whose prelude has not been recorded: at most [`EARLY_MAX`](crate::EARLY_MAX).
-    pub early: Mutex<BTreeMap<UploadId, DeviceId>>,
+    pub early: Mutex<BTreeMap<UploadId, AddressKey>>,
     /// Counts what is recorded.
     pub revision: AtomicU64,
     /// The folder is ours as long as this is open.
@@ -193,12 +193,12 @@ impl Shared {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn early(&self) -> MutexGuard<'_, BTreeMap<UploadId, DeviceId>> {
+    pub fn early(&self) -> MutexGuard<'_, BTreeMap<UploadId, AddressKey>> {
         self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What `device` has here, early uploads other than `but` counted.
-    pub fn held_of(&self, lives: &Lives, device: DeviceId, but: Option<UploadId>) -> Result<Held, StoreError> {
+    pub fn held_of(&self, lives: &Lives, device: AddressKey, but: Option<UploadId>) -> Result<Held, StoreError> {
         let mut held = self.index().held_by(device)?;
         for live in lives.receiving.values() {
             let state = live.state();

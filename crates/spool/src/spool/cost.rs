@@ -7,7 +7,7 @@ use crate::model::limits::KEEP_SECS;
 use crate::model::state::State;
 use crate::model::upload::{Change, Offer, Reason};
 use crate::spool::{Begin, Settings, Spool};
-use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use rusqlite::ffi;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const NOW: UnixTime = UnixTime(1_000_000);
-const DEVICE: DeviceId = DeviceId([7; 16]);
+const DEVICE: AddressKey = AddressKey([7; 16]);
 const TOTAL: u64 = 100_000;
 
 /// Uploads that are counted together: pages are split now and then.

@@ -1,7 +1,7 @@
 //! `kill -9` at random moments: whatever was acknowledged is intact. A second copy of this test binary is the victim; it says
 //! what it acknowledges over a pipe.
 use hoop_spool::{Begin, Offer, Settings, Spool};
-use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -33,7 +33,7 @@ fn offer(number: u64) -> Offer {
         total: Some(TOTAL),
         dest: "https://a.example/p".into(),
         expires: UnixTime(u32::MAX),
-        device: DeviceId::UNKNOWN,
+        device: AddressKey::UNKNOWN,
         deadline: None,
     }
 }

@@ -2,7 +2,7 @@
 use hoop_spool::{
     Begin, Change, CommitError, Intake, Offer, Place, Queue, ReadError, Reason, Settings, Source, Spool, State, Upload,
 };
-use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, RangeSet, UnixTime, UploadId};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -21,7 +21,7 @@ fn offer() -> Offer {
         total: Some(TOTAL),
         dest: "https://photos.example/hoop/post".into(),
         expires: UnixTime(NOW.0 + 1_000),
-        device: DeviceId::UNKNOWN,
+        device: AddressKey::UNKNOWN,
         deadline: None,
     }
 }
@@ -126,7 +126,7 @@ fn flip_bits_of(total: Option<u64>) {
     assert!(read(&spool, whole()).is_ok());
 }
 
-/// Octets of Z that are not in memory, from there on.
+/// Bytes of Z that are not in memory, from there on.
 struct Elsewhere(u64);
 
 impl Source for Elsewhere {
@@ -239,7 +239,7 @@ fn what_is_spoilt_goes_missing_is_said_and_comes_again() {
 fn what_is_left_of_a_spoilt_upload_is_due_and_what_is_not_there_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
-    let due = || spool.due_of(NOW, Queue::Send, DeviceId::UNKNOWN, Place::START, 9).unwrap().len();
+    let due = || spool.due_of(NOW, Queue::Send, AddressKey::UNKNOWN, Place::START, 9).unwrap().len();
     put(&spool, whole());
     spool.spoil(ID, &set(&[record(3)]), &Reason::new("spool-damaged", ""), NOW).unwrap();
     assert_eq!(due(), 1);

@@ -1,13 +1,13 @@
 //! Whose uploads they are: the order in which a device's are due, what it holds here, and what is due before all of it has come.
 use hoop_spool::{Begin, BeginError, Change, Held, Intake, Offer, Place, Queue, Settings, Spool, State};
-use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, RangeSet, UnixTime, UploadId};
 use std::path::Path;
 
 const NOW: UnixTime = UnixTime(1_000_000);
-const ONE: DeviceId = DeviceId([1; 16]);
-const TWO: DeviceId = DeviceId([2; 16]);
+const ONE: AddressKey = AddressKey([1; 16]);
+const TWO: AddressKey = AddressKey([2; 16]);
 
-fn offer(number: u8, device: DeviceId, deadline: Option<u32>) -> Offer {
+fn offer(number: u8, device: AddressKey, deadline: Option<u32>) -> Offer {
     Offer {
         id: UploadId([number; 16]),
         prelude: b"prelude".to_vec(),
@@ -44,7 +44,7 @@ fn change(spool: &Spool, number: u8, change: Change) -> State {
     spool.change(UploadId([number; 16]), &change, NOW).unwrap().unwrap()
 }
 
-fn due(spool: &Spool, now: UnixTime, device: DeviceId) -> Vec<u8> {
+fn due(spool: &Spool, now: UnixTime, device: AddressKey) -> Vec<u8> {
     let page = spool.due_of(now, Queue::Send, device, Place::START, 99).unwrap();
     page.into_iter().map(|due| due.id.as_bytes()[0]).collect()
 }
@@ -76,18 +76,18 @@ fn devices_with_something_due_come_in_order_and_each_once() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
     for number in 0..9 {
-        store(&spool, &offer(number, DeviceId([number % 3; 16]), None));
+        store(&spool, &offer(number, AddressKey([number % 3; 16]), None));
     }
     let devices = |after, limit| spool.due_devices(NOW, Queue::Small, after, limit).unwrap();
-    assert_eq!(devices(None, 9), [DeviceId::UNKNOWN, ONE, TWO]);
-    assert_eq!(devices(None, 2), [DeviceId::UNKNOWN, ONE]);
+    assert_eq!(devices(None, 9), [AddressKey::UNKNOWN, ONE, TWO]);
+    assert_eq!(devices(None, 2), [AddressKey::UNKNOWN, ONE]);
     assert_eq!(devices(Some(ONE), 2), [TWO]);
     assert_eq!(devices(Some(TWO), 2), []);
     assert_eq!(spool.due_devices(NOW, Queue::Ask, None, 9).unwrap(), []);
     for number in [1, 4, 7] {
         change(&spool, number, Change { state: Some(State::Received), ..Change::default() });
     }
-    assert_eq!(devices(None, 9), [DeviceId::UNKNOWN, TWO]);
+    assert_eq!(devices(None, 9), [AddressKey::UNKNOWN, TWO]);
     assert_eq!(spool.due_devices(NOW, Queue::Ask, None, 9).unwrap(), [ONE]);
 }
 

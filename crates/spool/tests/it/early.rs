@@ -2,7 +2,7 @@
 use hoop_spool::{
     Begin, BeginError, EARLY_MAX, EARLY_SECS, Intake, KEEP_SECS, Offer, Place, Queue, Reason, Settings, Spool, State,
 };
-use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn ordinary(number: u8) -> Offer {
         total: Some(TOTAL),
         dest: "https://photos.example/hoop/post".into(),
         expires: UnixTime(NOW.0 + 1_000_000),
-        device: DeviceId::UNKNOWN,
+        device: AddressKey::UNKNOWN,
         deadline: None,
     }
 }
@@ -45,7 +45,7 @@ fn put(intake: &mut Intake, range: ByteRange) -> State {
 }
 
 fn due(spool: &Spool) -> usize {
-    spool.due_of(NOW, Queue::Send, DeviceId::UNKNOWN, Place::START, 9).unwrap().len()
+    spool.due_of(NOW, Queue::Send, AddressKey::UNKNOWN, Place::START, 9).unwrap().len()
 }
 
 /// Blocks of 512 bytes that payloads take on the disk.
@@ -110,7 +110,7 @@ fn a_contradicting_prelude_total_or_destination_is_a_conflict() {
         ] {
             assert!(matches!(spool.begin(&offer), Err(BeginError::Conflict(found)) if found == what), "{what}");
         }
-        let stranger = Offer { device: DeviceId::from_ip([10, 0, 0, 9].into()), ..early(1) };
+        let stranger = Offer { device: AddressKey::from_ip([10, 0, 0, 9].into()), ..early(1) };
         assert!(matches!(spool.begin(&stranger), Err(BeginError::NotBegunHere)), "all that it shows is the id");
     }
     put(&mut take(&spool, &ordinary(1)), ByteRange::new(7, 20));

@@ -1,17 +1,17 @@
 //! What is kept of uploads that came to their end, and whose goes first.
 use hoop_spool::{Begin, Change, Offer, Settings, Spool, State};
-use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use std::path::Path;
 
 const NOW: UnixTime = UnixTime(1_000_000);
-const ONE: DeviceId = DeviceId([1; 16]);
-const TWO: DeviceId = DeviceId([2; 16]);
+const ONE: AddressKey = AddressKey([1; 16]);
+const TWO: AddressKey = AddressKey([2; 16]);
 
 fn open(folder: &Path, quota: u64) -> Spool {
     Spool::open(Settings { sync: false, quota_bytes: Some(quota), ..Settings::new(folder) }).unwrap()
 }
 
-fn offer(number: u8, device: DeviceId) -> Offer {
+fn offer(number: u8, device: AddressKey) -> Offer {
     Offer {
         id: UploadId([number; 16]),
         prelude: b"prelude".to_vec(),
@@ -24,7 +24,7 @@ fn offer(number: u8, device: DeviceId) -> Offer {
 }
 
 /// Stores an upload and has it accepted, a second after the one before it, with so long an answer.
-fn end(spool: &Spool, number: u8, device: DeviceId, answer: usize) {
+fn end(spool: &Spool, number: u8, device: AddressKey, answer: usize) {
     let Begin::Take(mut intake) = spool.begin(&offer(number, device)).unwrap() else { panic!("it is new") };
     intake.write_at(7, &[7; 93]).unwrap();
     intake.commit(ByteRange::new(7, 100), NOW).unwrap();

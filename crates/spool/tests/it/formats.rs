@@ -2,7 +2,7 @@
 use hoop_spool::{
     Begin, Held, OpenError, Place, Queue, Reason, Resource, Settings, Spool, State, Tally, Token, Upload,
 };
-use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use rusqlite::{Connection, params};
 use std::path::Path;
 
@@ -35,7 +35,7 @@ fn make(folder: &Path, format: usize) {
     db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
     db.execute_batch(&format!("{} {ROWS} PRAGMA user_version = {format};", STEPS[..format].concat())).unwrap();
     if format >= 9 {
-        // Counted when their octets go, and these came without.
+        // Counted when their bytes go, and these came without.
         db.execute("UPDATE holding SET away = 1", []).unwrap();
     }
     for number in 1..=3 {
@@ -57,7 +57,7 @@ fn check(spool: &Spool) {
     for (row, state) in rows.iter().zip(states) {
         assert_eq!((row.state, row.total, row.expires), (state, 100, UnixTime(1_001_000)));
         assert_eq!((&row.prelude[..], &row.dest[..]), (&b"prelude"[..], "https://photos.example/hoop/post"));
-        assert_eq!((row.device, row.deadline), (DeviceId::UNKNOWN, None));
+        assert_eq!((row.device, row.deadline), (AddressKey::UNKNOWN, None));
         assert_eq!(row.stored.len(), if state == State::Receiving { 50 } else { 100 });
     }
     assert_eq!((rows[2].delivered.to_string(), rows[2].attempts), ("0-49".into(), 3));
@@ -65,7 +65,7 @@ fn check(spool: &Spool) {
     assert_eq!(rows[2].reason, Some(Reason::new("dest-unreachable", "no route")));
     assert_eq!((rows[4].finished_at, rows[4].answer.as_deref()), (Some(UnixTime(999_995)), Some(&b"answer"[..])));
     assert_eq!(spool.kept_bytes(), 250);
-    assert_eq!(spool.held_by(DeviceId::UNKNOWN).unwrap(), Held { uploads: 3, bytes: 250, away: 1, early: 0 });
+    assert_eq!(spool.held_by(AddressKey::UNKNOWN).unwrap(), Held { uploads: 3, bytes: 250, away: 1, early: 0 });
     let one = Tally { uploads: 1, bytes: 100 };
     assert_eq!(spool.tally().unwrap(), states.map(|state| (state, one)).into());
     assert_eq!((due(spool, Queue::Send, NOW), due(spool, Queue::Small, NOW)), (vec![2], vec![2]));
@@ -89,7 +89,7 @@ fn every_row_of_an_earlier_format_survives_and_the_upload_goes_on() {
             total: Some(known.total),
             dest: known.dest,
             expires: known.expires,
-            device: DeviceId([7; 16]),
+            device: AddressKey([7; 16]),
             deadline: None,
         };
         let Begin::Take(mut intake) = spool.begin(&offer).unwrap() else { panic!("half of it is missing") };
@@ -108,7 +108,7 @@ fn a_tail_of_an_earlier_format_is_there_and_goes_on() {
         upload: Some(id(1)),
         tail_at: 50,
         tail: vec![9; 40_000],
-        ..Resource::new(DeviceId([7; 16]), "https://photos.example/hoop/post".into(), Some(100_000), NOW)
+        ..Resource::new(AddressKey([7; 16]), "https://photos.example/hoop/post".into(), Some(100_000), NOW)
     };
     // The first that has resources, and the last that has a tail in one piece.
     for format in [5, 9] {

@@ -2,7 +2,7 @@
 use hoop_spool::{
     Begin, Change, Checked, Damage, Finding, Intake, Offer, OpenError, Settings, Spool, State, View, check,
 };
-use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn offer(number: u8) -> Offer {
         total: None,
         dest: "https://photos.example/hoop/post".into(),
         expires: UnixTime(NOW.0 + 1_000),
-        device: DeviceId([9; 16]),
+        device: AddressKey([9; 16]),
         deadline: None,
     }
 }

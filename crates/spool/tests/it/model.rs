@@ -1,6 +1,6 @@
 //! The spool against a simple model: random operations by several senders, with the spool closed and opened at random points.
 use hoop_spool::{Begin, Change, CommitError, Intake, Offer, Settings, Spool, State, Tally};
-use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, RangeSet, UnixTime, UploadId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn offer(upload: u8) -> Offer {
         total: Some(TOTAL),
         dest: "https://photos.example/hoop/post".into(),
         expires: UnixTime(1_000),
-        device: DeviceId::UNKNOWN,
+        device: AddressKey::UNKNOWN,
         deadline: None,
     }
 }

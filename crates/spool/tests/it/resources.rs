@@ -1,6 +1,6 @@
 //! Resources: what is kept of uploads that come in pieces of any length.
 use hoop_spool::{Begin, Offer, RESOURCES_MAX, RESOURCES_OF_DEVICE_MAX, Resource, Settings, Spool, State, Token};
-use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 
 const NOW: UnixTime = UnixTime(1_000_000);
 
@@ -9,7 +9,7 @@ fn token(number: usize) -> Token {
 }
 
 fn new(device: usize) -> Resource {
-    let device = DeviceId([1 + device as u8; 16]);
+    let device = AddressKey([1 + device as u8; 16]);
     Resource::new(device, "https://photos.example/hoop/post".into(), None, UnixTime(NOW.0 + 600))
 }
 
@@ -129,7 +129,7 @@ fn an_upload_is_abandoned_only_while_it_is_received_and_nobody_sends_it() {
         total: Some(100),
         dest: "https://photos.example/hoop/post".into(),
         expires: UnixTime(NOW.0 + 1000),
-        device: DeviceId([1; 16]),
+        device: AddressKey([1; 16]),
         deadline: None,
     };
     let send = |from, to| {

@@ -3,7 +3,7 @@ use hoop_spool::{
     Begin, BeginError, Change, CommitError, DueOf, Intake, KEEP_SECS, Offer, OpenError, Place, Queue, Reason,
     SPANS_MAX, Settings, Spool, State, WriteError,
 };
-use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn offer(number: u32, total: u64) -> Offer {
         total: Some(total),
         dest: "https://photos.example/hoop/post".into(),
         expires: UnixTime(NOW.0 + 1_000),
-        device: DeviceId::UNKNOWN,
+        device: AddressKey::UNKNOWN,
         deadline: None,
     }
 }
@@ -54,7 +54,7 @@ fn change(spool: &Spool, id: UploadId, state: State) -> Option<State> {
 
 /// What is due, of the one device there is.
 fn due(spool: &Spool, now: UnixTime, queue: Queue, from: Place, limit: usize) -> Vec<DueOf> {
-    spool.due_of(now, queue, DeviceId::UNKNOWN, from, limit).unwrap()
+    spool.due_of(now, queue, AddressKey::UNKNOWN, from, limit).unwrap()
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn what_was_written_and_never_recorded_takes_no_disk_once_its_sender_has_gone() 
     let on_disk = || fs::metadata(&file).unwrap().blocks() * 512;
     assert!(on_disk() >= 4 << 20);
     drop(intake);
-    assert!(on_disk() < 1 << 20, "{} octets are on disk", on_disk());
+    assert!(on_disk() < 1 << 20, "{} bytes are on disk", on_disk());
     assert_eq!(take(&spool, &offer(1, 8 << 20)).stored().len(), 65_536);
 }
 

@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// How many octets have come, at both ends.
+    /// How many bytes have come, at both ends.
     fn come(&self) -> u64 {
         let files = ["server", "device"].map(|name| std::fs::read_dir(self.path(name)).unwrap());
         let is_stream = |name: &str| name.ends_with(".up") || name.ends_with(".down");

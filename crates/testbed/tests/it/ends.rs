@@ -1,14 +1,14 @@
 //! The two programs of [`cuts`](crate::cuts): a device and a server that carry flows both ways, keep what comes in files, and may be killed at any moment.
 //!
-//! Both know a flow by its number: how long its streams are and which octets they have ([`Plan`]), so that whoever was restarted writes the same again.
+//! Both know a flow by its number: how long its streams are and which bytes they have ([`Plan`]), so that whoever was restarted writes the same again.
 
 use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{
-    FlowError, FlowId, FlowName, FlowOptions, FlowReader, FlowStream, FlowWriter, HostId, Keeps, Record, Server,
+    AckPolicy, DeviceId, FlowError, FlowId, FlowName, FlowOptions, FlowReader, FlowStream, FlowWriter, Record, Server,
     ServerConfig, ended,
 };
 use hoop_flow_store::{FlowStore, Found, Kept, Life, Settings, Store, When};
-use hoop_relay::{Devices, Introduction, Link, Way};
+use hoop_relay::{Devices, Introduction, Link, NetworkPath};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::fs::{File, OpenOptions};
@@ -42,7 +42,7 @@ pub const PORT: u16 = 4669;
 /// Flows at once.
 const SLOTS: usize = 5;
 
-/// A stream's file is synced, and what it has is kept, after so many octets,
+/// A stream's file is synced, and what it has is kept, after so many bytes,
 const SYNC_EVERY: u64 = 200_000;
 
 /// and when no more comes for so long.
@@ -61,7 +61,7 @@ pub struct Plan {
     multipath: bool,
 }
 
-/// Octets that are known by their offset.
+/// Bytes that are known by their offset.
 #[derive(Clone, Copy)]
 pub struct Stream {
     key: u64,
@@ -95,7 +95,7 @@ impl Stream {
     }
 }
 
-/// The file of a stream that comes: each octet is written to it once, in order.
+/// The file of a stream that comes: each byte is written to it once, in order.
 struct Sink {
     file: Arc<File>,
     len: u64,
@@ -113,8 +113,8 @@ impl Sink {
 
     fn take(&mut self, offset: u64, octets: &[u8]) {
         let end = offset + octets.len() as u64;
-        assert!(offset <= self.len, "octet {} is missing: {offset} came", self.len);
-        assert!(end <= self.stream.len, "octet {end} came of {}", self.stream.len);
+        assert!(offset <= self.len, "byte {} is missing: {offset} came", self.len);
+        assert!(end <= self.stream.len, "byte {end} came of {}", self.stream.len);
         assert!(
             octets == self.stream.octets(offset, octets.len()),
             "from {offset} to {end} others came than were sent"
@@ -168,7 +168,7 @@ async fn receive(mut reader: FlowReader, mut sink: Sink, note: impl Fn(&FlowRead
 /// Writes a stream, from where that is wanted.
 async fn send(mut writer: FlowWriter, stream: Stream, note: impl Fn(&FlowWriter)) -> FlowWriter {
     let mut at = writer.written();
-    assert!(at <= stream.len, "{at} octets were written of {}", stream.len);
+    assert!(at <= stream.len, "{at} bytes were written of {}", stream.len);
     while at < stream.len {
         let octets = stream.octets(at, (stream.len - at).min(1 + mix(stream.key, at) % 60_000) as usize);
         at += octets.len() as u64;
@@ -225,11 +225,12 @@ fn server() {
         let store = Arc::new(Store::open(&Settings::new(folder.join("server/store"))).unwrap());
         assert_eq!(store.damages(), []);
         // The application's files are what outlives a restart, or the store is until they are written.
-        let keeps = if seed.is_multiple_of(2) { Keeps::WhenTold } else { Keeps::Stored };
-        let options = FlowOptions { keeps, ..FlowOptions::default() };
+        let keeps = if seed.is_multiple_of(2) { AckPolicy::WhenTold } else { AckPolicy::Stored };
+        let options = FlowOptions { ack_policy: keeps, ..FlowOptions::default() };
         let devices = Arc::new(Devices::open(&folder.join("devices.toml")).unwrap());
         let octets = Some(store.clone() as _);
-        let server = Server::new(ServerConfig { store: Some(store), octets, options, ..ServerConfig::new(devices) });
+        let server =
+            Server::new(ServerConfig { store: Some(store), byte_store: octets, options, ..ServerConfig::new(devices) });
         let address = ([0, 0, 0, 0], PORT).into();
         let listener = Listener::bind(address, &tls).await.unwrap();
         println!("the server is up");
@@ -253,7 +254,7 @@ fn server() {
 struct Opener {
     folder: PathBuf,
     seed: u64,
-    host: HostId,
+    host: DeviceId,
     link: Link,
     store: Arc<Store>,
     running: JoinSet<()>,
@@ -272,7 +273,7 @@ impl Opener {
     fn options(&self, number: u64) -> (Plan, FlowOptions) {
         let plan = Plan::of(self.seed, number);
         let options = FlowOptions {
-            keeps: Keeps::WhenTold,
+            ack_policy: AckPolicy::WhenTold,
             multipath: plan.multipath,
             size: Some(plan.up.len),
             ..FlowOptions::default()
@@ -326,7 +327,7 @@ fn device() {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let introduction: Introduction =
             serde_json::from_slice(&std::fs::read(folder.join("introduction.json")).unwrap()).unwrap();
-        let link = Link::start(&introduction, ["wifi", "cell"].map(Way::interface).into()).unwrap();
+        let link = Link::start(&introduction, ["wifi", "cell"].map(NetworkPath::interface).into()).unwrap();
         let store = Arc::new(Store::open(&Settings::new(folder.join("device/store"))).unwrap());
         let stop = folder.join(STOP);
         let (folder, host) = (folder.join("device"), introduction.host().unwrap());

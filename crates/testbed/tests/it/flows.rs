@@ -61,7 +61,7 @@ impl World {
         self.0.ip(host, arguments).unwrap();
     }
 
-    /// Waits until a file has so many octets.
+    /// Waits until a file has so many bytes.
     fn grown(&self, file: &Path, to: u64, program: &Program) {
         let end = Instant::now() + PATIENCE;
         while std::fs::metadata(file).map_or(0, |file| file.len()) < to {

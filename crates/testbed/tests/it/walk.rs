@@ -91,7 +91,7 @@ impl Walk {
 
     /// Waits until the gateway on `host` has stored so much of it.
     fn until_stored(&self, host: &str, id: &str, octets: u64) {
-        eventually(&format!("{octets} octets at {host}"), || self.status(host, id)["stored"].as_u64() >= Some(octets));
+        eventually(&format!("{octets} bytes at {host}"), || self.status(host, id)["stored"].as_u64() >= Some(octets));
     }
 
     /// Waits until the application has it; it must be as it was sent, and there once.
@@ -173,7 +173,7 @@ fn an_upload_over_three_networks_is_one_upload() {
     assert!(said.contains("to the service directly"), "{said}");
     walk.arrived();
     let cell = walk.house.lab().counters("cell").up.passed_bytes;
-    assert!((1_000_000..LEN as u64 - 900_000).contains(&cell), "the device sent {cell} octets itself");
+    assert!((1_000_000..LEN as u64 - 900_000).contains(&cell), "the device sent {cell} bytes itself");
 }
 
 /// Each group has a house of its own, side by side with the others: most of the time passes in waiting for what the liar never does.

@@ -54,7 +54,7 @@ impl Client {
     async fn seal_again(self, record: UploadRecord) -> Result<(IssuedTicket, Sealed), PushError> {
         let sealed = tokio::task::spawn_blocking(move || {
             let none = ResumeError::NotKept(
-                "it is finished, was sealed into a file, or its octets came from a pipe or a program",
+                "it is finished, was sealed into a file, or its bytes came from a pipe or a program",
             );
             let (state, store) = record.resume_state.as_ref().zip(self.store()).ok_or(none)?;
             let (ticket, salt) = state.ticket()?;

@@ -18,7 +18,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Body, Code, Interim, Problem, RequestBody, Rng, empty, full};
 use hoop_spool::{Resource, Token, Upload};
 use hoop_timekeeper::Over;
-use hoop_units::{DeviceId, UnixTime};
+use hoop_units::{AddressKey, UnixTime};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const CROWDED_RETRY_AFTER: Duration = Duration::from_secs(60);
 struct Call<'a> {
     receiver: &'a Arc<Receiver>,
     page: Option<&'a Page>,
-    device: DeviceId,
+    device: AddressKey,
     /// Where the sender reached this gateway.
     base: &'a str,
     fields: Fields,
@@ -63,7 +63,7 @@ pub async fn answer(
     receiver: &Arc<Receiver>,
     page: Option<&Page>,
     base: &str,
-    device: DeviceId,
+    device: AddressKey,
     head: &Parts,
     body: RequestBody,
 ) -> Result<Response<Body>, Problem> {

@@ -24,7 +24,7 @@ pub const GENEROUS: Duration = Duration::from_secs(60);
 /// A ticket's usual end: far from now.
 pub const LATER: UnixTime = UnixTime(4_000_000_000);
 
-/// A sealed upload of `len` octets of plaintext, named by `seed`.
+/// A sealed upload of `len` bytes of plaintext, named by `seed`.
 pub fn sealed(seed: u8, len: usize, expires: UnixTime) -> Vec<u8> {
     let origin = "https://photos.example";
     let ring = Keyring::new(ServiceKey::new(KwsId([1, 2, 3, 4]), [7; 32]));
@@ -51,7 +51,7 @@ pub fn prelude_header(z: &[u8]) -> String {
     Prelude::parse(z).unwrap().to_header()
 }
 
-/// Octets before the first record.
+/// Bytes before the first record.
 pub const PRELUDE_LEN: u64 = 128;
 
 /// Where record `index` begins.

@@ -33,7 +33,7 @@ pub struct Kept {
     pub bytes: Vec<u8>,
     pub has: RangeSet,
     pub messages: usize,
-    /// Octets that came, also those that it had.
+    /// Bytes that came, also those that it had.
     pub octets: u64,
 }
 

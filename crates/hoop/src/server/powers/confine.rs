@@ -22,7 +22,7 @@ const SYSTEM: [&str; 12] = [
     "/var/lib/ca-certificates",
 ];
 
-/// Keeps this process, and the threads that it will have, from all files but these: `state`, a folder in which it may do anything but run programs, and for
+/// AckPolicy this process, and the threads that it will have, from all files but these: `state`, a folder in which it may do anything but run programs, and for
 /// reading alone the system's own files and the folders that the `named` files are in, so that a certificate may be renewed beside the old one. A `state` that is
 /// not there is made.
 ///

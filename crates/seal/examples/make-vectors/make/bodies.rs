@@ -39,7 +39,7 @@ struct Bodies<'a> {
 
 /// What is to come of a body.
 enum Outcome<'a> {
-    /// It opens, and sealing the plaintext again gives the same octets.
+    /// It opens, and sealing the plaintext again gives the same bytes.
     Canonical(&'a [u8]),
     /// It opens.
     Opens(&'a [u8]),

@@ -50,7 +50,7 @@ pub enum Reason {
     Unsupported,
 }
 
-/// Octets, as base64url without padding.
+/// Bytes, as base64url without padding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Octets(pub Vec<u8>);
 

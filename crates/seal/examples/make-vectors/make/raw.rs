@@ -10,7 +10,7 @@ pub const RECORD_SIZE: u32 = 65_536;
 pub const ORIGIN: &str = "https://photos.example";
 pub const OTHER_ORIGIN: &str = "https://other.example";
 
-/// `len` octets that follow from `seed`: SHA-256 of the seed and a counter.
+/// `len` bytes that follow from `seed`: SHA-256 of the seed and a counter.
 pub fn seeded(seed: &str, len: usize) -> Vec<u8> {
     let blocks =
         (0u32..).flat_map(|n| digest(&SHA256, format!("hoop vectors {seed} {n}").as_bytes()).as_ref().to_vec());
@@ -37,7 +37,7 @@ pub fn hkdf(salt: &[u8], ikm: &[u8], info: &[u8], len: usize) -> Vec<u8> {
     out
 }
 
-/// AES-GCM with a key of 16 or 32 octets; the tag is at the end.
+/// AES-GCM with a key of 16 or 32 bytes; the tag is at the end.
 pub fn aead(key: &[u8], nonce: &[u8], aad: &[u8], plaintext: &[u8]) -> Vec<u8> {
     let algorithm = if key.len() == 16 { &AES_128_GCM } else { &AES_256_GCM };
     let key = LessSafeKey::new(UnboundKey::new(algorithm, key).expect("16 or 32 octets"));

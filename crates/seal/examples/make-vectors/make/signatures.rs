@@ -45,7 +45,7 @@ fn signed(by: &ServiceKey, word: &str, origin: &str, body: &[u8]) -> Vec<u8> {
     [body, &ed25519_sign(&by.derive("signatures"), &message)].concat()
 }
 
-/// A permit's or receipt's octets, with what must come of them.
+/// A permit's or receipt's bytes, with what must come of them.
 struct Case<'a, T> {
     name: &'a str,
     about: &'a str,

@@ -1,9 +1,9 @@
-//! How many flows each device has: [`Hosts`].
+//! How many flows each device has: [`Devices`].
 
 use crate::slab::{CHUNK_BYTES, Slab};
 use core::hash::BuildHasher;
 use hashbrown::HashTable;
-use hoop_flow::HostId;
+use hoop_flow::DeviceId;
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Host {
@@ -13,12 +13,12 @@ struct Host {
 
 /// The devices that have any flow. A device has a number as long as it has one.
 #[derive(Debug)]
-pub struct Hosts {
+pub struct Devices {
     hosts: Slab<Host>,
     index: HashTable<u32>,
 }
 
-impl Hosts {
+impl Devices {
     pub fn new() -> Self {
         Self { hosts: Slab::new(1, CHUNK_BYTES), index: HashTable::new() }
     }
@@ -31,11 +31,11 @@ impl Hosts {
         self.hosts.bytes() + self.index.allocation_size()
     }
 
-    pub fn id(&self, host: u32) -> HostId {
-        HostId(self.hosts[host].id)
+    pub fn id(&self, host: u32) -> DeviceId {
+        DeviceId(self.hosts[host].id)
     }
 
-    pub fn find(&self, id: HostId, hasher: &impl BuildHasher) -> Option<u32> {
+    pub fn find(&self, id: DeviceId, hasher: &impl BuildHasher) -> Option<u32> {
         self.index.find(hasher.hash_one(id.0), |host| self.hosts[*host].id == id.0).copied()
     }
 
@@ -44,7 +44,7 @@ impl Hosts {
     }
 
     /// The device, which was found to have this number or none, has one flow more.
-    pub fn add(&mut self, id: HostId, known: Option<u32>, hasher: &impl BuildHasher) -> u32 {
+    pub fn add(&mut self, id: DeviceId, known: Option<u32>, hasher: &impl BuildHasher) -> u32 {
         let host = known.unwrap_or_else(|| {
             let host = self.hosts.insert();
             self.hosts[host] = Host { id: id.0, flows: 0 };
@@ -57,7 +57,7 @@ impl Hosts {
     }
 
     /// It has one less.
-    pub fn take_off(&mut self, id: HostId, hasher: &impl BuildHasher) {
+    pub fn take_off(&mut self, id: DeviceId, hasher: &impl BuildHasher) {
         let hash = hasher.hash_one(id.0);
         let Ok(entry) = self.index.find_entry(hash, |host| self.hosts[*host].id == id.0) else { return };
         let host = *entry.get();

@@ -1,8 +1,8 @@
-//! When a network that carried nothing carries again, though no interface says so: [`Probes`]. Pure; [`Dialer::light`](crate::Dialer::light) runs them.
+//! When a network that carried nothing carries again, though no interface says so: [`Probes`]. Pure; [`Dialer::until_reachable`](crate::Dialer::until_reachable) runs them.
 //!
 //! ```text
 //! dialling ──500 ms──▶ probe ──200 ms──▶ probe ──▶ … each is a TCP SYN, and forgotten after a second
-//! the first is answered: it is not dark             some are lost, and then one is answered: there is light
+//! the first is answered: it is not dark             some are lost, and then one is answered: reachable again
 //! ```
 //!
 //! What is being dialled waits longer and longer after each packet that is lost: after half a minute for four seconds and more. A probe has 60 bytes, so it can be sent often.
@@ -31,7 +31,7 @@ pub(crate) enum Answer {
     /// The network carries: whatever keeps the server from being reached, it is not the dark.
     NotDark,
     /// It carries again.
-    Light,
+    Reachable,
 }
 
 /// When to send the next, and what an answer says.
@@ -65,7 +65,7 @@ impl Probes {
 
     /// The first answer has come, to this one. On a network that is merely slow the first that was sent is the first that is answered.
     pub(crate) const fn answered(&self, number: u32) -> Answer {
-        if number >= LOST_MIN { Answer::Light } else { Answer::NotDark }
+        if number >= LOST_MIN { Answer::Reachable } else { Answer::NotDark }
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(numbers, (0..numbers.len() as u32).collect::<Vec<_>>());
         assert_eq!(
             [0, 3, 4, 9].map(|number| probes.answered(number)),
-            [Answer::NotDark, Answer::NotDark, Answer::Light, Answer::Light]
+            [Answer::NotDark, Answer::NotDark, Answer::Reachable, Answer::Reachable]
         );
     }
 }

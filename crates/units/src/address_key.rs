@@ -1,16 +1,16 @@
-//! Who sent an upload, as far as a gateway can tell: [`DeviceId`].
+//! Who sent an upload, as far as a gateway can tell: [`AddressKey`].
 
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr};
 
 /// A sender of uploads, known by its address: IPv4 whole, of IPv6 the /64, since a device takes another address in it every
-/// day. Sixteen octets: an IPv6 address, IPv4 mapped into it (RFC 4291 §2.5.5.2).
+/// day. Sixteen bytes: an IPv6 address, IPv4 mapped into it (RFC 4291 §2.5.5.2).
 ///
 /// Devices behind one address are one device to a gateway. It is written as that address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DeviceId(pub [u8; 16]);
+pub struct AddressKey(pub [u8; 16]);
 
-impl DeviceId {
+impl AddressKey {
     /// Nobody knows whose: the unspecified address, from which nothing is ever sent.
     pub const UNKNOWN: Self = Self([0; 16]);
 
@@ -32,13 +32,13 @@ impl DeviceId {
         ip.is_loopback() || ip.is_unspecified()
     }
 
-    /// The device's sixteen octets.
+    /// The device's sixteen bytes.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 }
 
-impl fmt::Display for DeviceId {
+impl fmt::Display for AddressKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match Ipv6Addr::from(self.0) {
             ip if ip.is_unspecified() => f.write_str("unknown"),
@@ -50,7 +50,7 @@ impl fmt::Display for DeviceId {
     }
 }
 
-impl fmt::Debug for DeviceId {
+impl fmt::Debug for AddressKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -61,8 +61,8 @@ mod tests {
     use super::*;
     use alloc::string::ToString as _;
 
-    fn device(ip: &str) -> DeviceId {
-        DeviceId::from_ip(ip.parse().unwrap())
+    fn device(ip: &str) -> AddressKey {
+        AddressKey::from_ip(ip.parse().unwrap())
     }
 
     #[test]
@@ -77,6 +77,6 @@ mod tests {
     fn a_device_is_written_as_its_address() {
         assert_eq!(device("192.0.2.7").to_string(), "192.0.2.7");
         assert_eq!(device("2001:db8:0:7::1").to_string(), "2001:db8:0:7::/64");
-        assert_eq!(DeviceId::UNKNOWN.to_string(), "unknown");
+        assert_eq!(AddressKey::UNKNOWN.to_string(), "unknown");
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Bounds: what is remembered of a device is a hundred bytes, for as long as it has connections or its allowance is not whole again; devices are those of the relay's file.
 
-use hoop_endpoint::HostId;
+use hoop_endpoint::DeviceId;
 use hoop_units::Bitrate;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ const SWEEP_MIN: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Shares {
     limits: ShareLimits,
-    known: Mutex<HashMap<HostId, Arc<Share>>>,
+    known: Mutex<HashMap<DeviceId, Arc<Share>>>,
 }
 
 /// The share of one device. Times until which its allowance is used up (the generic cell rate algorithm of ITU-T I.371).
@@ -59,7 +59,7 @@ impl Shares {
     }
 
     /// The device's share, of which one more connection is taken; none if it has begun too many.
-    pub fn begin(&self, host: HostId, now: Instant) -> Option<Arc<Share>> {
+    pub fn begin(&self, host: DeviceId, now: Instant) -> Option<Arc<Share>> {
         let share = self.of(host, now);
         if self.limits.begun_per_minute == 0 {
             return Some(share);
@@ -76,7 +76,7 @@ impl Shares {
         Some(share)
     }
 
-    fn of(&self, host: HostId, now: Instant) -> Arc<Share> {
+    fn of(&self, host: DeviceId, now: Instant) -> Arc<Share> {
         let mut known = self.known.lock();
         if let Some(share) = known.get(&host) {
             return share.clone();
@@ -103,8 +103,8 @@ impl Share {
 mod tests {
     use super::*;
 
-    const ONE: HostId = HostId([1; 20]);
-    const OTHER: HostId = HostId([2; 20]);
+    const ONE: DeviceId = DeviceId([1; 20]);
+    const OTHER: DeviceId = DeviceId([2; 20]);
 
     #[test]
     fn a_device_that_begins_too_many_waits_and_others_do_not() {
@@ -140,7 +140,7 @@ mod tests {
     fn devices_that_are_quiet_again_are_forgotten() {
         let shares = Shares::new(ShareLimits::default());
         let now = Instant::now();
-        let host = |at: u32| HostId(std::array::from_fn(|octet| (at >> (8 * (octet % 4))) as u8));
+        let host = |at: u32| DeviceId(std::array::from_fn(|octet| (at >> (8 * (octet % 4))) as u8));
         let kept = shares.begin(host(0), now).unwrap();
         for at in 1..5_000 {
             shares.begin(host(at), now + Duration::from_secs(at.into())).unwrap();

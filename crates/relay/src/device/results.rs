@@ -1,4 +1,4 @@
-//! What became of a program's attempts to connect, for the program to ask: [`Verdicts`].
+//! What became of a program's attempts to connect, for the program to ask: [`ConnectResults`].
 //!
 //! A Unix socket takes a connection at once, and fails with one errno. So the library in the program (`crates/hoop/preload/preload.c`) asks on a socket beside the agent's how an
 //! attempt has ended, by the number that is in its socket's name, and the number stays with the socket through `dup`, `fork` and `exec`.
@@ -62,14 +62,14 @@ enum Verdict {
 
 #[derive(Debug, Default)]
 struct Known {
-    verdicts: HashMap<Number, Verdict>,
+    results: HashMap<Number, Verdict>,
     /// Those that are over, in the order in which they ended.
     over: VecDeque<Number>,
 }
 
 /// What became of attempts to connect.
 #[derive(Debug, Default)]
-pub(crate) struct Verdicts {
+pub(crate) struct ConnectResults {
     known: Mutex<Known>,
     changed: Notify,
 }
@@ -77,29 +77,29 @@ pub(crate) struct Verdicts {
 /// An attempt. Dropped while it waits, it has failed with `ECONNABORTED`.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    verdicts: Arc<Verdicts>,
+    results: Arc<ConnectResults>,
     number: Number,
 }
 
 impl Attempt {
-    pub(crate) fn begin(verdicts: Arc<Verdicts>, number: Number) -> Self {
-        verdicts.set(number, Verdict::Waits);
-        Self { verdicts, number }
+    pub(crate) fn begin(results: Arc<ConnectResults>, number: Number) -> Self {
+        results.set(number, Verdict::Waits);
+        Self { results, number }
     }
 
     pub(crate) fn made(&self) {
-        self.verdicts.set(self.number, Verdict::Made { is_told: false });
+        self.results.set(self.number, Verdict::Made { is_told: false });
     }
 
     pub(crate) fn failed(&self, errno: Errno) {
-        self.verdicts.set(self.number, Verdict::Failed(errno));
+        self.results.set(self.number, Verdict::Failed(errno));
     }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        let mut known = self.verdicts.known.lock();
-        let waits = known.verdicts.get_mut(&self.number).filter(|verdict| **verdict == Verdict::Waits);
+        let mut known = self.results.known.lock();
+        let waits = known.results.get_mut(&self.number).filter(|verdict| **verdict == Verdict::Waits);
         if let Some(verdict) = waits {
             *verdict = Verdict::Failed(Errno::CONNABORTED);
         }
@@ -107,21 +107,21 @@ impl Drop for Attempt {
         if known.over.len() > KEPT
             && let Some(oldest) = known.over.pop_front()
         {
-            known.verdicts.remove(&oldest);
+            known.results.remove(&oldest);
         }
         drop(known);
-        self.verdicts.changed.notify_waiters();
+        self.results.changed.notify_waiters();
     }
 }
 
-impl Verdicts {
+impl ConnectResults {
     fn set(&self, number: Number, verdict: Verdict) {
-        self.known.lock().verdicts.insert(number, verdict);
+        self.known.lock().results.insert(number, verdict);
         self.changed.notify_waiters();
     }
 
     fn answer(&self, asked: u8, number: Number) -> i32 {
-        match self.known.lock().verdicts.get_mut(&number) {
+        match self.known.lock().results.get_mut(&number) {
             None => UNKNOWN,
             Some(Verdict::Waits) if asked == kind::AGAIN => Errno::ALREADY.raw_os_error(),
             Some(Verdict::Waits) => Errno::INPROGRESS.raw_os_error(),
@@ -157,10 +157,10 @@ impl Verdicts {
             let Ok(place) = places.clone().acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((asking, _)) => {
-                    let (verdicts, key) = (self.clone(), key.clone());
+                    let (results, key) = (self.clone(), key.clone());
                     tokio::spawn(async move {
                         let _place = place;
-                        verdicts.serve_one(asking, key).await
+                        results.serve_one(asking, key).await
                     });
                 }
                 Err(error) => {
@@ -201,27 +201,27 @@ mod tests {
 
     #[test]
     fn the_first_who_connects_again_is_told_0_and_others_that_it_is_connected() {
-        let verdicts = Arc::new(Verdicts::default());
+        let results = Arc::new(ConnectResults::default());
         let number = [7; 8];
-        assert_eq!(verdicts.answer(kind::NOW, number), UNKNOWN);
-        let attempt = Attempt::begin(verdicts.clone(), number);
-        assert_eq!(verdicts.answer(kind::AGAIN, number), Errno::ALREADY.raw_os_error());
-        assert_eq!(verdicts.answer(kind::NOW, number), Errno::INPROGRESS.raw_os_error());
+        assert_eq!(results.answer(kind::NOW, number), UNKNOWN);
+        let attempt = Attempt::begin(results.clone(), number);
+        assert_eq!(results.answer(kind::AGAIN, number), Errno::ALREADY.raw_os_error());
+        assert_eq!(results.answer(kind::NOW, number), Errno::INPROGRESS.raw_os_error());
         attempt.made();
-        assert_eq!(verdicts.answer(kind::NOW, number), 0);
-        assert_eq!(verdicts.answer(kind::AGAIN, number), 0);
-        assert_eq!(verdicts.answer(kind::AGAIN, number), Errno::ISCONN.raw_os_error());
+        assert_eq!(results.answer(kind::NOW, number), 0);
+        assert_eq!(results.answer(kind::AGAIN, number), 0);
+        assert_eq!(results.answer(kind::AGAIN, number), Errno::ISCONN.raw_os_error());
     }
 
     #[tokio::test]
     async fn whoever_waits_learns_the_end_also_of_what_had_not_begun() {
-        let verdicts = Arc::new(Verdicts::default());
+        let results = Arc::new(ConnectResults::default());
         let waiting = [[1; 8], [2; 8], [3; 8]].map(|number| {
-            let verdicts = verdicts.clone();
-            tokio::spawn(async move { verdicts.end(number).await })
+            let results = results.clone();
+            tokio::spawn(async move { results.end(number).await })
         });
         tokio::task::yield_now().await;
-        let [made, failed, dropped] = [[1; 8], [2; 8], [3; 8]].map(|number| Attempt::begin(verdicts.clone(), number));
+        let [made, failed, dropped] = [[1; 8], [2; 8], [3; 8]].map(|number| Attempt::begin(results.clone(), number));
         tokio::task::yield_now().await;
         made.made();
         failed.failed(Errno::CONNREFUSED);
@@ -234,16 +234,16 @@ mod tests {
 
     #[test]
     fn the_oldest_ended_attempts_are_forgotten_and_open_ones_stay() {
-        let verdicts = Arc::new(Verdicts::default());
-        let there = Attempt::begin(verdicts.clone(), [0xff; 8]);
+        let results = Arc::new(ConnectResults::default());
+        let there = Attempt::begin(results.clone(), [0xff; 8]);
         there.made();
         let number = |at: usize| (at as u64).to_be_bytes();
         for at in 0..=KEPT {
-            Attempt::begin(verdicts.clone(), number(at)).failed(Errno::CONNREFUSED);
+            Attempt::begin(results.clone(), number(at)).failed(Errno::CONNREFUSED);
         }
-        assert_eq!(verdicts.answer(kind::NOW, number(0)), UNKNOWN);
-        assert_eq!(verdicts.answer(kind::NOW, number(1)), Errno::CONNREFUSED.raw_os_error());
-        assert_eq!(verdicts.answer(kind::NOW, [0xff; 8]), 0);
-        assert_eq!(verdicts.known.lock().verdicts.len(), KEPT + 1);
+        assert_eq!(results.answer(kind::NOW, number(0)), UNKNOWN);
+        assert_eq!(results.answer(kind::NOW, number(1)), Errno::CONNREFUSED.raw_os_error());
+        assert_eq!(results.answer(kind::NOW, [0xff; 8]), 0);
+        assert_eq!(results.known.lock().results.len(), KEPT + 1);
     }
 }
