@@ -266,6 +266,11 @@ async fn stop(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem> 
 
 async fn pause(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem> {
     note_what_comes(api, id).await?;
+    let known = api.context.store.load(id).await.map_err(store_problem)?;
+    if known.is_some_and(|known| known.state == State::Receiving && known.facts.is_none()) {
+        // It is forgotten within an hour, and stays paused all the same.
+        mark(api, grant.new_mark(api, id), |marked| marked.paused = true).await?;
+    }
     let entry = match apply(api, id, Change::Pause).await? {
         // An upload that is over stays over. Its state is the answer.
         Changed::Done(upload) | Changed::Refused(upload) => Entry::of(upload, None),

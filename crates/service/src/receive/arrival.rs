@@ -40,7 +40,7 @@ pub struct Arrival {
     /// after the other.
     flushed: Mutex<Option<RangeSet>>,
     pub(super) claim: Claim,
-    /// Why nothing more is taken: its owner says so, or it is over.
+    /// Why nothing more is taken: its owner says so, all of it is here, or it is over.
     halted: watch::Sender<Option<Code>>,
 }
 
@@ -142,12 +142,18 @@ impl Arrival {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends its messages with this code, and refuses others. With none, lets them in again.
+    /// Ends its messages with this code, and refuses others. With none, lets them in again that were paused.
     pub(super) fn halt(&self, code: Option<Code>) {
-        self.halted.send_replace(code);
+        self.halted.send_if_modified(|halted| {
+            let goes = matches!(halted, None | Some(Code::UploadPaused)) && *halted != code;
+            if goes {
+                *halted = code;
+            }
+            goes
+        });
     }
 
-    /// Why nothing more is taken: `upload-paused`, `upload-stopped` or `upload-expired`.
+    /// Why nothing more is taken: `upload-paused`, `upload-stopped`, `upload-expired`, or `upload-done` if all is here.
     pub fn halted(&self) -> Option<Code> {
         *self.halted.borrow()
     }
@@ -333,20 +339,25 @@ impl Arrival {
 
     /// Asks for room for `more` bytes that have come, and for what comes next.
     async fn ask_room(&self, room: &Room, more: u64, payer: Option<Payer>) -> Result<(), Problem> {
-        let wants = {
-            let progress = self.progress();
-            let Some(payer) = payer.or(progress.payer) else { return Ok(()) };
-            let (noted, paid_by) = progress.noted.unwrap_or_default();
-            let paid = if paid_by == Some(payer) { noted } else { 0 };
-            let (come, total) = (progress.received.len(), self.admission.layout.total());
-            let (reach, least) = (reach(come, total), least(come, total));
-            let here = self.reach_with(&progress, more);
-            Wants { id: self.admission.id(), payer, noted, paid, reach, least, here }
-        };
-        let reach = room.promise(wants).await?;
-        let mut progress = self.progress();
-        (progress.payer, progress.reach) = (Some(wants.payer), reach);
-        Ok(())
+        loop {
+            let wants = {
+                let progress = self.progress();
+                let Some(payer) = payer.or(progress.payer) else { return Ok(()) };
+                let (noted, paid_by) = progress.noted.unwrap_or_default();
+                let paid = if paid_by == Some(payer) { noted } else { 0 };
+                let (come, total) = (progress.received.len(), self.admission.layout.total());
+                let (reach, least) = (reach(come, total), least(come, total));
+                let here = self.reach_with(&progress, more);
+                Wants { id: self.admission.id(), payer, noted, paid, reach, least, here }
+            };
+            let reach = room.promise(wants).await?;
+            let mut progress = self.progress();
+            // Another message may have brought record 0 meanwhile, which says who pays: then that one is asked.
+            if payer.is_some() || progress.payer == Some(wants.payer) {
+                (progress.payer, progress.reach) = (Some(wants.payer), reach);
+                return Ok(());
+            }
+        }
     }
 
     /// How much of it is here, in bytes.
@@ -426,11 +437,14 @@ impl Arrival {
                 *flushed = Some(received);
                 self.set_noted(room, &upload);
                 if upload.state == State::Received {
+                    // Whoever still sends of it would keep its body open, which counts for nobody once it is replayed.
+                    self.halt(Some(Code::UploadDone));
                     context.work.notify_one();
                 }
                 Ok(Some(upload))
             }
             Changed::Refused(upload) => {
+                self.halt(Some(Code::UploadDone));
                 room.give_back(id);
                 if flushed.is_none() && upload.state == State::Stopped {
                     // It was stopped before the index knew of it. Nobody else clears its body away.
@@ -465,6 +479,15 @@ pub(in crate::receive) mod tests {
 
     /// An upload that comes in, of that owner, by its records.
     pub fn coming_in(bodies: &dyn Bodies, n: u8) -> Arc<Arrival> {
+        let admission = admission(n);
+        let facts = Facts { method: "POST".to_owned(), path: "/".to_owned(), owner: [n; 16] };
+        let body = bodies.create(admission.id()).unwrap();
+        let progress = Progress { body: Some(body), facts: Some(facts), ..Progress::default() };
+        Arc::new(Arrival::new(admission, UnixTime(1), progress, None, Claim::default()))
+    }
+
+    /// An upload of one record.
+    pub fn admission(n: u8) -> Admission {
         let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
         let origin = "https://photos.example".to_owned();
         let key = UploadKey([n; 32]);
@@ -474,10 +497,7 @@ pub(in crate::receive) mod tests {
         let prelude = Prelude::new([3; 16], RECORD_SIZE, &ticket).unwrap();
         let total = prelude.len() as u64 + 40;
         let policy = Policy { keys, origin, max_bytes: 1 << 20, routes: Routes::default() };
-        let admission = Admission::new(&policy, prelude, total).unwrap();
-        let facts = Facts { method: "POST".to_owned(), path: "/".to_owned(), owner: [n; 16] };
-        let progress = Progress { body: Some(bodies.create(id).unwrap()), facts: Some(facts), ..Progress::default() };
-        Arc::new(Arrival::new(admission, UnixTime(1), progress, None, Claim::default()))
+        Admission::new(&policy, prelude, total).unwrap()
     }
 
     /// A body on a disk that takes its time.

@@ -86,8 +86,11 @@ impl InFlight {
         if let Some(one) = one {
             if let Some(code) = one.halted() {
                 let known = context.store.load(id).await.map_err(store_problem)?;
-                let upload = known.unwrap_or_else(|| unbegun(&admission, context.clock.unix(), code));
-                return Ok(Entered::Known(Box::new(upload)));
+                return match known {
+                    None if code == Code::UploadDone => Err(refused(code, 0)),
+                    None => Ok(Entered::Known(Box::new(unbegun(&admission, context.clock.unix(), code)))),
+                    Some(upload) => Ok(Entered::Known(Box::new(upload))),
+                };
             }
             if !says_whose {
                 one.begin_in_room(room).await?;
@@ -179,20 +182,21 @@ impl InFlight {
         self.of(id).await?.coming(now)
     }
 
-    /// Forgets an upload without record 0, unless somebody sends it now. Its sender begins anew.
+    /// Forgets an upload without record 0, unless somebody sends it now. Its sender begins anew. Returns whether it was
+    /// forgotten.
     ///
     /// # Errors
     /// The store's.
-    pub async fn discard(&self, store: &Store, room: &Room, id: UploadId) -> Result<(), StoreError> {
+    pub async fn discard(&self, store: &Store, room: &Room, id: UploadId) -> Result<bool, StoreError> {
         {
             let part = self.part(id).lock().await;
-            if is_alive(&part, id) {
-                return Ok(());
+            if is_alive(&part, id) || !store.with(move |index| index.discard(id)).await? {
+                return Ok(false);
             }
-            store.with(move |index| index.discard(id)).await?;
             room.give_back(id);
         }
-        self.remove_orphan(store, id).await
+        self.remove_orphan(store, id).await?;
+        Ok(true)
     }
 
     /// Deletes a body that no upload has. Nobody can begin one under that id meanwhile.

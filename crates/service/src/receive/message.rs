@@ -205,9 +205,11 @@ impl Message {
                 filled = fill(source, &mut octets, &mut prelude, wanted) => filled,
                 code = arrival.until_halted() => Err(refused(code, 0)),
             };
-            // What came last is kept of one that is paused. The others' bodies are gone.
-            if let Some(code) = arrival.halted().filter(|code| *code != Code::UploadPaused) {
-                return Err(refused(code, 0));
+            // What came last is kept of one that is paused. The others need nothing more.
+            match arrival.halted() {
+                None | Some(Code::UploadPaused) => {}
+                Some(Code::UploadDone) => return Ok(()),
+                Some(code) => return Err(refused(code, 0)),
             }
             let broken = filled.err();
             let (next, len) = whole(&arrival.admission.layout, index, end, octets.len());
@@ -223,8 +225,10 @@ impl Message {
                 .map_err(|error| store_problem(error.into()))?;
             *flushed = taken.1;
             taken.0?;
-            if let Some(code) = arrival.halted() {
-                return Err(refused(code, 0));
+            match arrival.halted() {
+                None => {}
+                Some(Code::UploadDone) => return Ok(()),
+                Some(code) => return Err(refused(code, 0)),
             }
             index = next;
             if let Some(problem) = broken {

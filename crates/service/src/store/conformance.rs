@@ -270,6 +270,7 @@ fn what_a_payer_has_is_told_and_who_has_no_beginning(index: &Arc<dyn Index>) {
     let address = Payer::Address([1; 16]);
     index.receive(&Upload { facts: None, payer: Some(address), ..progress(1, 9) }, true).unwrap();
     index.receive(&Upload { facts: None, payer: Some(address), ..progress(2, 9) }, true).unwrap();
+    // Nobody would know that it was paused.
     done(apply(index, 2, Change::Pause));
     index.receive(&progress(3, 100), true).unwrap();
     received(index, 5);
@@ -291,7 +292,7 @@ fn what_a_payer_has_is_told_and_who_has_no_beginning(index: &Arc<dyn Index>) {
 fn what_nothing_has_proven_is_discarded_and_no_other(index: &Arc<dyn Index>) {
     index.receive(&Upload { facts: None, ..progress(1, 9) }, true).unwrap();
     index.receive(&progress(2, 9), true).unwrap();
-    (1..=2).for_each(|n| index.discard(id(n)).unwrap());
+    assert_eq!([1, 2].map(|n| index.discard(id(n)).unwrap()), [true, false]);
     assert_eq!([1, 2].map(|n| index.load(id(n)).unwrap().is_some()), [false, true]);
     // Nobody has counted its note: that goes with it, and what its owner has said of it stays.
     for (n, paused) in [(3, false), (4, true)] {
@@ -303,7 +304,10 @@ fn what_nothing_has_proven_is_discarded_and_no_other(index: &Arc<dyn Index>) {
             .mark(new.clone(), Box::new(move |marked| (marked.note, marked.paused) = (Some(note.clone()), paused)))
             .unwrap()
             .unwrap();
-        index.discard(id(n)).unwrap();
+        if paused {
+            done(apply(index, n, Change::Pause));
+        }
+        assert!(index.discard(id(n)).unwrap(), "its mark says whether it is paused");
         let left = index.marked(id(n)).unwrap();
         assert_eq!(left.map(|marked| (marked.note.is_some(), marked.paused)), paused.then_some((false, true)));
     }

@@ -83,8 +83,9 @@ pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     fn load(&self, id: UploadId) -> Result<Option<Upload>, StoreError>;
     /// Adds what was received of an upload ([`Upload::receive`]). With `first`, an unknown upload is put in.
     fn receive(&self, progress: &Upload, first: bool) -> Result<Changed, StoreError>;
-    /// Forgets an upload that is still being received, is not paused, and whose record 0 is not here.
-    fn discard(&self, id: UploadId) -> Result<(), StoreError>;
+    /// Forgets an upload that is still being received and whose record 0 is not here. Returns whether it did. One that is
+    /// paused needs a mark that says so, which stays if there is room for one more.
+    fn discard(&self, id: UploadId) -> Result<bool, StoreError>;
     /// Applies a change.
     fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError>;
     /// Applies [`Change::LetGo`] to each of these at once, and tells what came of each.
@@ -113,7 +114,7 @@ pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     fn stored(&self) -> Result<u64, StoreError>;
     /// The same for one payer, with the number of uploads.
     fn paid_by(&self, payer: Payer) -> Result<Sum, StoreError>;
-    /// Uploads without record 0 that are not paused and began `secs` before what is over.
+    /// Uploads without record 0 that [`Index::discard`] forgets and that began `secs` before what is over.
     fn headless(&self, over: Over, secs: u32, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// How many waiting uploads will expire before `before`, if nothing more happens to them.
     fn ending(&self, before: UnixTime) -> Result<u64, StoreError>;

@@ -7,7 +7,7 @@ use hoop_http::Clock;
 use hoop_service::{Config, Routes};
 use serde_json::json;
 use std::time::{Duration, SystemTime};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -240,20 +240,44 @@ async fn a_user_whom_the_application_names_has_room_where_a_guest_took_all_of_th
     }
 }
 
+/// Its body would stay on disk, deleted and open, and count for nobody.
+#[tokio::test]
+async fn a_message_ends_once_another_has_brought_all_of_its_upload() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| config.body_timeout = Duration::from_secs(3600)).await;
+    let sealed = seal(&device::ticket(&sidecar).await, &octets(2 << 20, 5));
+    let request = sealed.put_request(sealed.records(0, sealed.layout.records()));
+    let mut slow = TcpStream::connect(sidecar.address).await.unwrap();
+    slow.write_all(&request[..request.len() / 2]).await.unwrap();
+    while sidecar.bodies().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(sealed.post(&sidecar).await.status, 202);
+    sidecar.reaches(&sealed.id, "accepted").await;
+    let mut answer = [0; 12];
+    tokio::time::timeout(PATIENCE, slow.read_exact(&mut answer)).await.expect("it ends").unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 20"), "{answer:?}");
+}
+
 #[tokio::test]
 async fn an_upload_without_record_0_is_forgotten_after_an_hour() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
-    let tickets = [device::ticket(&sidecar).await, device::ticket(&sidecar).await];
-    let [headless, begun] = [0, 1].map(|n| seal(&tickets[n], &octets(200_000, n as u64)));
+    let tickets = [device::ticket(&sidecar).await, device::ticket(&sidecar).await, device::ticket(&sidecar).await];
+    let [headless, begun, paused] = [0, 1, 2].map(|n| seal(&tickets[n], &octets(200_000, n as u64)));
     assert_eq!(headless.put(sidecar.address, headless.records(1, 3)).await.status, 202);
+    assert_eq!(paused.put(sidecar.address, paused.records(1, 3)).await.status, 202);
+    let token = ("Hoop-Token", tickets[2].token.as_str());
+    let fields = [("Hoop-Version", "1"), token, ("Content-Type", "application/json")];
+    let pause = sidecar.send("POST", &format!("/hoop/uploads/{}", paused.id), &fields, br#"{"action":"pause"}"#).await;
+    assert_eq!(pause.status, 200, "{pause:?}");
     assert_eq!(begun.put(sidecar.address, begun.records(0, 2)).await.status, 202);
     let dir = sidecar.stop().await.unwrap();
     let ahead = |secs| Clock::with_wall(move || SystemTime::now() + Duration::from_secs(secs));
     // What is cleared away is cleared away at the start, too.
     let sidecar = Sidecar::on(upstream.address, dir.path().to_owned(), |config| config.clock = ahead(3_500)).await;
     assert_eq!(headless.put(sidecar.address, headless.records(2, 3)).await.status, 202);
-    assert_eq!(sidecar.bodies().len(), 2);
+    assert_eq!(sidecar.bodies().len(), 3);
     sidecar.stop().await;
     let sidecar = Sidecar::on(upstream.address, dir.path().to_owned(), |config| config.clock = ahead(3_700)).await;
     let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -266,6 +290,7 @@ async fn an_upload_without_record_0_is_forgotten_after_an_hour() {
         assert_eq!(sealed.post(&sidecar).await.status, 202);
         sidecar.reaches(&sealed.id, "accepted").await;
     }
+    assert_eq!(paused.post(&sidecar).await.problem().1, "upload-paused", "as its owner said");
 }
 
 #[tokio::test]

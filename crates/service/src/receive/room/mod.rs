@@ -232,6 +232,8 @@ impl Wants {
 mod tests {
     use super::*;
     use crate::model::{Change, State, Upload};
+    use crate::receive::arrival::tests::admission;
+    use crate::receive::arrival::{Arrival, Claim, Progress};
     use crate::store::ENDED_MAX;
     use hoop_units::{ByteRange, UnixTime};
     use std::sync::Arc;
@@ -247,6 +249,30 @@ mod tests {
     fn wants(n: u8) -> Wants {
         let payer = Payer::Address([n; 16]);
         Wants { id: UploadId([n; 16]), payer, noted: 0, paid: 0, reach: MIB, least: MIB, here: MIB }
+    }
+
+    #[tokio::test]
+    async fn who_pays_stays_whom_record_0_names_whatever_was_asked_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), ENDED_MAX).unwrap();
+        let room = room(dir.path(), &store);
+        let (sender, owner) = (Payer::Address([1; 16]), Payer::Owner([2; 16]));
+        let progress = Progress::paid_by(sender);
+        let arrival = Arc::new(Arrival::new(admission(1), UnixTime(1), progress, None, Claim::default()));
+        let asks = |payer| {
+            let (room, arrival) = (room.clone(), arrival.clone());
+            tokio::spawn(async move { arrival.need_room(&room, 1, payer).await.unwrap() })
+        };
+        let turn = room.turn.lock().await;
+        // Both have asked, and wait for their turn.
+        let both = [asks(Some(owner)), asks(None)];
+        tokio::task::yield_now().await;
+        drop(turn);
+        for asked in both {
+            asked.await.unwrap();
+        }
+        let id = arrival.admission.id();
+        assert_eq!((room.promised_to(id, owner).is_some(), room.promised_to(id, sender)), (true, None));
     }
 
     #[tokio::test(flavor = "multi_thread")]

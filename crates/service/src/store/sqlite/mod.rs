@@ -133,6 +133,10 @@ INSERT INTO paid SELECT payer, count(*), sum(room) FROM uploads WHERE payer IS N
 /// What one payer has.
 const PAID_BY: &str = "SELECT uploads, room FROM paid WHERE payer = ?1";
 
+/// Uploads without record 0. A pause of one has a mark; earlier versions made none, and theirs stay.
+const HEADLESS: &str = "state = 'receiving' AND owner IS NULL
+    AND (NOT paused OR EXISTS (SELECT 1 FROM notes WHERE notes.id = uploads.id AND notes.paused))";
+
 /// What has been kept the longest of one payer.
 const LONGEST_KEPT_OF: &str =
     "SELECT id FROM uploads INDEXED BY uploads_kept_paid WHERE kept AND payer = ?1 ORDER BY updated LIMIT ?2";
@@ -212,13 +216,14 @@ impl Index for SqliteIndex {
         })
     }
 
-    fn discard(&self, id: UploadId) -> Result<(), StoreError> {
+    fn discard(&self, id: UploadId) -> Result<bool, StoreError> {
         self.in_group(move |transaction| {
-            let sql = "DELETE FROM uploads WHERE id = ?1 AND state = 'receiving' AND owner IS NULL AND NOT paused";
-            if transaction.prepare_cached(sql)?.execute([id.0])? > 0 {
+            let sql = format!("DELETE FROM uploads WHERE id = ?1 AND {HEADLESS}");
+            let is_gone = transaction.prepare_cached(&sql)?.execute([id.0])? > 0;
+            if is_gone {
                 notes::let_go(transaction, id)?;
             }
-            Ok(())
+            Ok(is_gone)
         })
     }
 
@@ -315,10 +320,11 @@ impl Index for SqliteIndex {
     }
 
     fn headless(&self, over: Over, secs: u32, limit: usize) -> Result<Vec<UploadId>, StoreError> {
-        let sql = "SELECT id FROM uploads WHERE state = 'receiving' AND owner IS NULL AND (created < ?1 OR created > ?2) AND NOT paused \
-                   ORDER BY created LIMIT ?3";
+        let sql = format!(
+            "SELECT id FROM uploads WHERE {HEADLESS} AND (created < ?1 OR created > ?2) ORDER BY created LIMIT ?3"
+        );
         let (before, after) = rows::ended(over, secs);
-        self.ids(sql, &[&before, &after, &rows(limit)])
+        self.ids(&sql, &[&before, &after, &rows(limit)])
     }
 
     fn stored(&self) -> Result<u64, StoreError> {
@@ -712,7 +718,7 @@ mod tests {
                 4 => index.disposed(vec![id]).unwrap(),
                 5 => drop(index.lock().execute("DELETE FROM uploads WHERE id = ?1", [id.0]).unwrap()),
                 6 => drop(index.lock().execute("UPDATE uploads SET payer = NULL WHERE id = ?1", [id.0]).unwrap()),
-                _ => index.discard(id).unwrap(),
+                _ => drop(index.discard(id).unwrap()),
             }
             assert_eq!(sums(&index, "paid"), sums(&index, sum));
         }

@@ -11,7 +11,8 @@
 //!   [`MARKS_OF_ADDRESS`], and a part of what is free.
 //!
 //! A mark (paused or stopped) goes only with its ticket's time: otherwise a stopped upload would be delivered. The note
-//! of a marked upload may go for a note of a payer with fewer; the mark stays.
+//! of a marked upload may go for a note of a payer with fewer; the mark stays. One pause is lost: that of an upload which
+//! is forgotten without its record 0 ([`let_go`]), if its payer has as many marks as it may.
 
 use super::group::SqliteIndex;
 use super::{closed, ended};
@@ -296,10 +297,15 @@ pub fn set_arrived(connection: &Connection, id: UploadId, arrived: bool) -> Resu
     Ok(())
 }
 
-/// An upload that had begun to come is forgotten. Its note goes with it, since nobody has counted that. Its mark stays.
+/// An upload that had begun to come is forgotten. Its note goes with it, since nobody has counted that. Its mark stays if
+/// there is room for one more.
 pub fn let_go(connection: &Connection, id: UploadId) -> Result<(), StoreError> {
-    connection.prepare_cached("UPDATE notes SET arrived = 0, note = NULL WHERE id = ?1")?.execute([id.0])?;
-    connection.prepare_cached("DELETE FROM notes WHERE id = ?1 AND NOT paused AND NOT stopped")?.execute([id.0])?;
+    let marked = load(connection, id)?.filter(|marked| marked.refusal().is_some());
+    let sql = match marked.map(|marked| may_mark(connection, &marked)).transpose()? {
+        Some(true) => "UPDATE notes SET arrived = 0, note = NULL WHERE id = ?1",
+        _ => "DELETE FROM notes WHERE id = ?1",
+    };
+    connection.prepare_cached(sql)?.execute([id.0])?;
     Ok(())
 }
 
