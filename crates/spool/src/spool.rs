@@ -345,13 +345,26 @@ impl Spool {
         let lives = self.shared.lives_without(id);
         let live = lives.receiving.get(&id);
         let _commit = live.map(|live| live.one_at_a_time());
+        let kept = self.shared.index().kept_file(id)?;
         let Some(lost) = self.shared.index().spoil(id, spoilt, reason, now)? else { return Ok(()) };
         self.shared.changed();
-        if let Some(mut state) = live.map(|live| live.state()) {
-            // What is written and not stored stays as it is.
-            for range in spoilt.iter().flat_map(|range| parts_of(&state.stored, range)).collect::<Vec<_>>() {
-                state.stored.remove(range);
-                state.written.remove(range);
+        // What does not count any more takes no room either. Nobody writes what is stored.
+        let punch = |body: &Body, range: ByteRange| {
+            self.shared.disk.punch(body.file(), ByteRange::new(body.at(range.start), body.at(range.end)));
+        };
+        match live.map(|live| (live, live.state())) {
+            Some((live, mut state)) => {
+                // What is written and not stored stays as it is.
+                for range in spoilt.iter().flat_map(|range| parts_of(&state.stored, range)).collect::<Vec<_>>() {
+                    punch(&live.body, range);
+                    state.stored.remove(range);
+                    state.written.remove(range);
+                }
+            }
+            None => {
+                let body =
+                    kept.and_then(|kept| self.open_body(id, &kept, OpenOptions::new().read(true).write(true)).ok());
+                body.iter().for_each(|body| spoilt.iter().for_each(|range| punch(body, range)));
             }
         }
         self.shared.room().kept -= lost;
@@ -824,6 +837,27 @@ mod tests {
         assert!(spool.shared.file(long.id).exists(), "a power cut may take the change back");
         spool.settle().unwrap();
         assert!(!spool.shared.file(long.id).exists());
+    }
+
+    /// A device kept a second message open while its service stopped the upload: 700 MiB stayed beside a quota of 100.
+    #[test]
+    fn an_upload_that_ends_while_somebody_sends_it_leaves_nothing_behind() {
+        for len in [100, SHARED_MAX + 1] {
+            let folder = tempfile::tempdir().unwrap();
+            let spool = Spool::open(Settings::new(folder.path())).unwrap();
+            let offer = Offer { total: Some(len), ..offer(b"prelude") };
+            acts(&spool, &offer, ByteRange::new(7, 90));
+            let Begin::Take(mut intake) = spool.begin(&offer).unwrap() else { panic!("some of it is missing") };
+            let stopped = Change { state: Some(State::Stopped), ..Change::default() };
+            spool.change(offer.id, &stopped, NOW).unwrap();
+            intake.write_at(90, &[7; 10]).unwrap();
+            drop(intake);
+            assert!(!spool.shared.file(offer.id).exists());
+            for entry in std::fs::read_dir(folder.path().join("segments")).into_iter().flatten() {
+                let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+                assert!(!bytes.windows(10).any(|some| some == [7; 10]), "what came after its end");
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::transfer::{Ended, attempt, put_off};
 use crate::core::blocking::blocking;
 use crate::core::state::Core;
 use hoop_dispatch::{Dispatcher, Entry, Failure, List, Output};
-use hoop_http::{Code, Rng, Shutdown};
+use hoop_http::{Code, Lines, Rng, Shutdown};
 use hoop_spool::{DueOf, Place, Queue, Reason, SMALL_BYTES, StoreError};
 use hoop_units::{AddressKey, UnixTime, UploadId};
 use std::collections::BTreeMap;
@@ -38,6 +38,10 @@ const TICK: Duration = Duration::from_secs(30);
 /// When the end of an attempt could not be recorded, nothing is started for so long. The upload is still due in the spool, and would begin again at
 /// once. This is long enough not to wear out a full or failing disk, and short enough that nobody misses it once the disk is well.
 const SPOOL_REST: Duration = Duration::from_secs(5);
+
+/// Lines of the log in a minute that say how attempts ended, of each kind: ten a second, 0.3 GB a day. A service that is made to refuse has
+/// hundreds fail in a second.
+const ATTEMPT_LINES: u32 = 600;
 
 /// Delivers until `shutdown`. Attempts under way then are dropped; what they achieved is recorded.
 pub async fn run(delivery: Arc<Delivery>, mut shutdown: Shutdown) {
@@ -195,14 +199,22 @@ impl DeliveryScheduler {
                 return self.dispatcher.handle_ended_early(id);
             }
             Some(Ended::Done) => {
-                tracing::info!(%id, "delivered as far as it goes");
+                static DONE: Lines = Lines::at_most(ATTEMPT_LINES);
+                let more = || tracing::info!("more attempts end than are written down in this minute");
+                if DONE.have_room(std::time::Instant::now(), more) {
+                    tracing::info!(%id, "delivered as far as it goes");
+                }
                 return self.dispatcher.handle_done(id);
             }
             Some(Ended::Retry { failure, reason }) => (failure, reason),
         };
         if let Some(reason) = &reason {
+            static AGAIN: Lines = Lines::at_most(ATTEMPT_LINES);
             self.core.counters.failed(&reason.code);
-            tracing::info!(%id, code = reason.code, detail = reason.detail, "to be tried again");
+            let more = || tracing::info!("more attempts fail than are written down in this minute");
+            if AGAIN.have_room(std::time::Instant::now(), more) {
+                tracing::info!(%id, code = reason.code, detail = reason.detail, "to be tried again");
+            }
         }
         let delay = self.dispatcher.handle_failure(id, failure, Rng.roll(), self.core.clock.now());
         let recorded = blocking(&self.core, move |core| {

@@ -238,11 +238,7 @@ impl Transfer<'_> {
                 }
             };
             let before = self.has.len();
-            let core = self.core;
-            let answer = tokio::select! {
-                answer = self.send(&payload, range) => answer?,
-                () = until_gone(core, id) => return Err(Stop::Over),
-            };
+            let answer = self.send(&payload, range).await?;
             self.note_kept(&answer).await?;
             match self.service.judge(&answer, self.upload.total) {
                 ServiceVerdict::TooLong if self.message_bytes > u64::from(RECORD_SIZE) => {
@@ -310,7 +306,8 @@ impl Transfer<'_> {
         }
     }
 
-    async fn send(&mut self, payload: &Arc<Payload>, range: ByteRange) -> Result<Answer, Retryable> {
+    /// Sends one message. It ends within a second once the upload is gone.
+    async fn send(&mut self, payload: &Arc<Payload>, range: ByteRange) -> Result<Answer, Stop> {
         let content_range = ContentRange { range, total: self.upload.total };
         let request = self
             .service
@@ -323,12 +320,16 @@ impl Transfer<'_> {
         self.core.progress.begin(self.upload.id);
         let (body, motion) = PayloadBody::new(self.core, payload, self.upload.id, range);
         let fault = body.fault();
-        let answer = self.service.exchange(request, streamed(body), &motion).await;
+        let answer = tokio::select! {
+            answer = self.service.exchange(request, streamed(body), &motion) => Some(answer),
+            () = until_gone(self.core, self.upload.id) => None,
+        };
         self.core.progress.acknowledged(self.upload.id);
-        match fault.get() {
-            None => answer,
-            Some(ReadError::Damaged(_)) => Err(self.spoilt(payload, range).await),
-            Some(ReadError::Store(error)) => Err(store_failed(error)),
+        match (fault.get(), answer) {
+            (_, None) => Err(Stop::Over),
+            (None, Some(answer)) => Ok(answer?),
+            (Some(ReadError::Damaged(_)), _) => Err(self.spoilt(payload, range).await.into()),
+            (Some(ReadError::Store(error)), _) => Err(store_failed(error).into()),
         }
     }
 
@@ -399,7 +400,7 @@ impl Transfer<'_> {
             let before = self.has.len();
             let verdict = match self.send(&payload, range).await {
                 Ok(answer) => self.service.judge(&answer, self.upload.total),
-                Err(retryable) => return retryable.into(),
+                Err(stop) => return stop,
             };
             if let Err(stop) = self.apply_verdict(verdict).await {
                 return stop;

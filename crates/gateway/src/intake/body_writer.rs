@@ -74,7 +74,7 @@ impl BodyWriter {
                 }
                 Came::InSocket => self.pipe(reader)?,
             }
-            self.checkpoint_beside();
+            self.checkpoint_beside()?;
             self.settle().await?;
             self.checkpoint_and_tell().await?;
         }
@@ -82,10 +82,11 @@ impl BodyWriter {
     }
 
     /// Begins a timed checkpoint if one is due.
-    fn checkpoint_beside(&mut self) {
+    fn checkpoint_beside(&mut self) -> Result<(), Problem> {
         let written = self.written();
-        if let Checkpoints::Timed(checkpointer) = &mut self.checkpoints {
-            checkpointer.look(&self.intake, written);
+        match &mut self.checkpoints {
+            Checkpoints::Timed(checkpointer) => checkpointer.look(&self.intake, written),
+            Checkpoints::Never | Checkpoints::Told(_) => Ok(()),
         }
     }
 
@@ -134,7 +135,7 @@ impl BodyWriter {
                 () = tokio::time::sleep_until(due) => {}
             }
             self.flush()?;
-            self.checkpoint_beside();
+            self.checkpoint_beside()?;
         }
     }
 

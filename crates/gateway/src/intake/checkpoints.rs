@@ -6,11 +6,11 @@ use super::commit::{record, whole_records};
 use super::refusals::commit_problem;
 use crate::core::blocking::blocking;
 use crate::core::state::Core;
-use hoop_http::Problem;
+use hoop_http::{Code, Problem};
 use hoop_seal::Layout;
-use hoop_spool::Intake;
+use hoop_spool::{CommitError, Intake};
 use hoop_units::ByteRange;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -45,12 +45,14 @@ pub struct Checkpointer {
     /// When the last checkpoint began, or the body.
     last: Instant,
     under_way: Option<JoinHandle<()>>,
+    /// Why nothing more is needed: what comes would stay on disk, and count for nobody.
+    over: Arc<OnceLock<Problem>>,
 }
 
 impl Checkpointer {
     /// Of a body that begins at `from`.
     pub fn new(core: &Arc<Core>, layout: Layout, from: u64) -> Self {
-        Self { core: core.clone(), layout, done: from, last: Instant::now(), under_way: None }
+        Self { core: core.clone(), layout, done: from, last: Instant::now(), under_way: None, over: Arc::default() }
     }
 
     /// When the next checkpoint is due if nothing more comes; `None`: there is nothing for one.
@@ -66,20 +68,29 @@ impl Checkpointer {
     }
 
     /// Begins a checkpoint if one is due, now that everything up to `written` is in the file.
-    pub fn look(&mut self, intake: &Intake, written: u64) {
+    ///
+    /// # Errors
+    /// If an earlier one has found that the upload has ended.
+    pub fn look(&mut self, intake: &Intake, written: u64) -> Result<(), Problem> {
+        if let Some(problem) = self.over.get() {
+            return Err(problem.clone());
+        }
         let now = Instant::now();
         if self.due(written).is_none_or(|due| due > now) {
-            return;
+            return Ok(());
         }
-        let Some(range) = whole_records(self.layout, ByteRange::new(self.done, written)) else { return };
+        let Some(range) = whole_records(self.layout, ByteRange::new(self.done, written)) else { return Ok(()) };
         (self.done, self.last) = (range.end, now);
         let (core, intake, total) = (self.core.clone(), intake.another(), self.layout.total());
-        self.under_way = Some(tokio::task::spawn_blocking(move || {
-            if let Err(error) = record(&core, &intake, range, total) {
-                // The end of the message reports what is wrong.
-                tracing::debug!(%error, "a checkpoint of a long body was not recorded");
-            }
+        let over = self.over.clone();
+        self.under_way = Some(tokio::task::spawn_blocking(move || match record(&core, &intake, range, total) {
+            Ok(taken) if taken.state.keeps_payload() => {}
+            Ok(_) => drop(over.set(Problem::new(Code::UploadDone, "it ended while this came"))),
+            Err(error @ CommitError::Ended(_)) => drop(over.set(commit_problem(error))),
+            // The end of the message reports what is wrong.
+            Err(error) => tracing::debug!(%error, "a checkpoint of a long body was not recorded"),
         }));
+        Ok(())
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::support::service::{self, Service, Weather, plain};
 use crate::support::{
-    GENEROUS, LATER, Running, border, config, id_of, payload_files, post, put, sealed, start, status, until,
-    until_state,
+    GENEROUS, LATER, Running, border, config, id_of, payload_files, post, prelude_header, put, sealed, start, status,
+    until, until_state,
 };
 use hoop_gateway::Config;
 use hoop_http::{Clock, Code, Problem};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 async fn gateway() -> (Running, TempDir) {
     gateway_with(|_| {}).await
@@ -273,6 +273,46 @@ async fn a_refusal_that_blames_the_upload_ends_it_with_its_reason() {
         assert_eq!((service.count(&Method::PUT, "/"), &status["next_attempt"]), (1, &Value::Null));
         until_removed(folder.path()).await;
     }
+}
+
+/// It kept the file, which counts for nobody, as long as it went on.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_still_sends_an_upload_that_was_stopped_is_told_so_and_leaves_no_file() {
+    let problem = || Weather::Answer(Problem::new(Code::UploadStopped, "").into_response());
+    let service = Service::start(at_first(usize::MAX, Method::PUT, problem)).await;
+    let (gateway, folder) = gateway().await;
+    let z = sealed(1, 16 << 20, LATER);
+    let range = ByteRange::new(border(8), z.len() as u64);
+    let mut slow = TcpStream::connect(gateway.address).await.unwrap();
+    let head = format!(
+        "PUT /offload/{}?dest={} HTTP/1.1\r\nHost: gateway\r\nContent-Length: {}\r\nContent-Range: bytes {range}/{}\r\n\
+         Hoop-Prelude: {}\r\n\r\n",
+        id_of(&z),
+        service.dest(),
+        range.len(),
+        z.len(),
+        prelude_header(&z)
+    );
+    slow.write_all(head.as_bytes()).await.unwrap();
+    slow.write_all(&z[border(8) as usize..border(9) as usize]).await.unwrap();
+    put(gateway.address, &service.dest(), &z, ByteRange::new(0, border(4))).await;
+    until_state(gateway.address, id_of(&z), "stopped").await;
+    let (mut comes, mut goes) = slow.split();
+    let (mut answer, mut record) = ([0; 12], 9);
+    let sending = async {
+        while border(record + 1) < z.len() as u64 {
+            goes.write_all(&z[border(record) as usize..border(record + 1) as usize]).await.unwrap();
+            record += 1;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::select! {
+        read = comes.read_exact(&mut answer) => drop(read.unwrap()),
+        () = sending => panic!("all of it was taken"),
+    }
+    assert_eq!(&answer, b"HTTP/1.1 410");
+    drop(slow);
+    until_removed(folder.path()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

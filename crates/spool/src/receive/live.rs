@@ -36,6 +36,8 @@ pub struct LiveState {
     pub named: bool,
     /// A sync failed: the kernel may have dropped pages, so nothing more is recorded until everyone has left.
     pub broken: bool,
+    /// Whether its payload was let go meanwhile: the last sender removes it.
+    pub ended: bool,
 }
 
 impl Live {
@@ -43,8 +45,9 @@ impl Live {
     pub fn new(offer: Offer, body: Body, stored: RangeSet, written: RangeSet, recorded: bool) -> Self {
         let (id, total) = (offer.id, offer.total);
         let (promised, senders, sums) = (0, 0, Checksums::default());
-        let (named, broken) = (recorded, false);
-        let state = LiveState { offer, total, stored, written, sums, promised, senders, recorded, named, broken };
+        let (named, broken, ended) = (recorded, false, false);
+        let state =
+            LiveState { offer, total, stored, written, sums, promised, senders, recorded, named, broken, ended };
         Self { id, body, commit: Mutex::new(()), state: Mutex::new(state) }
     }
 

@@ -158,6 +158,9 @@ impl Shared {
 
     /// Lets the payload of an upload go, once it is on disk that it does not count.
     pub fn let_go(&self, id: UploadId, freed: Freed, is_durable: bool) {
+        if let Some(live) = self.lives().receiving.get(&id) {
+            live.state().ended = true;
+        }
         match is_durable {
             true => self.remove(id, freed.extent, freed.total),
             false => self.going().waiting.push((id, freed)),
@@ -250,7 +253,8 @@ impl Shared {
         room.written -= state.written.len() - state.stored.len();
     }
 
-    /// Removes what nobody recorded of an upload that nobody sends any more; the file, too, if it is not recorded. Whether it is.
+    /// Removes what nobody recorded of an upload that nobody sends any more; all of it if it is not recorded, or ended while they were at
+    /// it. Whether it is recorded.
     fn give_back(&self, live: &Live) -> bool {
         let state = live.state();
         if !state.recorded {
@@ -259,13 +263,19 @@ impl Shared {
             self.remove(live.id, live.body.extent(), total);
             return false;
         }
-        if state.written.len() > state.stored.len() {
-            // Gaps that nobody wrote are holes already.
-            let end = state.written.iter().last().map_or(0, |span| span.end);
-            let gaps: Vec<ByteRange> = state.stored.missing(end).collect();
-            drop(state);
-            let at = |gap: ByteRange| ByteRange::new(live.body.at(gap.start), live.body.at(gap.end));
-            gaps.into_iter().for_each(|gap| self.disk.punch(live.body.file(), at(gap)));
+        let end = state.written.iter().last().map_or(0, |span| span.end);
+        let (has_ended, is_partly_recorded) = (state.ended, state.written.len() > state.stored.len());
+        // Gaps that nobody wrote are holes already.
+        let gaps: Vec<ByteRange> = state.stored.missing(end).collect();
+        drop(state);
+        let at = |gap: ByteRange| ByteRange::new(live.body.at(gap.start), live.body.at(gap.end));
+        let has_ended = has_ended && self.index().kept_file(live.id).is_ok_and(|kept| kept.is_none());
+        // Whoever let the payload go left it to them. Should it not be on disk yet that it ended, it stays for the sweep.
+        match has_ended && self.settle().is_ok() {
+            true if live.body.extent().is_none() => self.disk.remove(&self.file(live.id)),
+            true => self.disk.punch(live.body.file(), at(ByteRange::new(0, end))),
+            false if is_partly_recorded => gaps.into_iter().for_each(|gap| self.disk.punch(live.body.file(), at(gap))),
+            false => {}
         }
         true
     }

@@ -216,6 +216,9 @@ fn what_is_spoilt_goes_missing_is_said_and_comes_again() {
     spoil_disk(folder.path(), record(1).start);
     spool.spoil(ID, &set(&[record(1)]), &reason, NOW).unwrap();
     assert_eq!(spool.free_bytes().unwrap(), kept + RECORD, "its room is free");
+    let mut left = vec![7; RECORD as usize];
+    file(folder.path()).read_exact_at(&mut left, record(1).start).unwrap();
+    assert!(left.iter().all(|byte| *byte == 0), "on the disk as well");
     for reopened in [false, true] {
         if reopened {
             drop(spool);
