@@ -849,7 +849,8 @@ mod tests {
             acts(&spool, &offer, ByteRange::new(7, 90));
             let Begin::Take(mut intake) = spool.begin(&offer).unwrap() else { panic!("some of it is missing") };
             let stopped = Change { state: Some(State::Stopped), ..Change::default() };
-            spool.change(offer.id, &stopped, NOW).unwrap();
+            spool.change_soon(offer.id, &stopped, NOW).unwrap();
+            spool.settle().unwrap();
             intake.write_at(90, &[7; 10]).unwrap();
             drop(intake);
             assert!(!spool.shared.file(offer.id).exists());
