@@ -179,7 +179,7 @@ fn begin_relay(at: SocketAddr, folder: &Path) -> Child {
     let file = |name: &str| folder.join(name);
     let mut command = Command::new(program);
     command.args(["relay", "--listen", &at.to_string(), "--allow", "127.0.0.0/8", "--no-landlock"]);
-    command.arg("--cert").arg(file("certificate.pem")).arg("--key").arg(file("key.pem"));
+    command.arg("--tls-cert").arg(file("certificate.pem")).arg("--tls-key").arg(file("key.pem"));
     command.arg("--devices").arg(file("devices.toml"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("`hoop` is beside this program")
 }

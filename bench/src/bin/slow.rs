@@ -589,7 +589,7 @@ fn relay(folder: &Path, address: SocketAddr, certificates: &Certificates) -> Com
     succeeds(introduce);
     let mut command = hoop(folder, &["relay", "--devices", "devices.toml", "--listen"]);
     command.arg(address.to_string());
-    command.arg("--cert").arg(&certificates.certificate).arg("--key").arg(&certificates.key);
+    command.arg("--tls-cert").arg(&certificates.certificate).arg("--tls-key").arg(&certificates.key);
     command
 }
 

@@ -41,7 +41,7 @@ fn sign(folder: &Path) {
 fn relay(folder: &Path) -> Running {
     sign(folder);
     std::fs::write(folder.join("devices.toml"), "").unwrap();
-    let arguments = "relay --listen 127.0.0.1:0 --cert cert.pem --key key.pem --devices devices.toml";
+    let arguments = "relay --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem --devices devices.toml";
     let mut relay = hoop(folder, &arguments.split(' ').collect::<Vec<_>>());
     let mut relay = Running(relay.stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();
@@ -250,7 +250,7 @@ fn a_folder_from_which_no_library_is_loaded_is_said() {
 fn a_relay_without_its_file_of_devices_says_what_makes_it() {
     let folder = tempfile::tempdir().unwrap();
     sign(folder.path());
-    let arguments = "relay --listen 127.0.0.1:0 --cert cert.pem --key key.pem --devices devices.toml";
+    let arguments = "relay --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem --devices devices.toml";
     let (code, _, error) = run(folder.path(), &arguments.split(' ').collect::<Vec<_>>());
     assert_eq!(code, 3);
     assert!(
@@ -386,7 +386,7 @@ fn the_certificate_that_the_page_has_openssl_make_is_taken() {
     let introduce =
         "introduce relay.example:4669 --devices devices.toml --cert cert.pem --address 127.0.0.1 -o laptop.toml";
     assert_eq!(run(folder.path(), &introduce.split(' ').collect::<Vec<_>>()).0, 0);
-    let arguments = "relay --listen 127.0.0.1:0 --cert cert.pem --key key.pem --devices devices.toml";
+    let arguments = "relay --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem --devices devices.toml";
     let mut relay = hoop(folder.path(), &arguments.split(' ').collect::<Vec<_>>());
     let mut relay = Running(relay.stdout(Stdio::piped()).spawn().unwrap());
     let mut said = String::new();

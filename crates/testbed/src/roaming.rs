@@ -77,7 +77,7 @@ impl Roaming {
         let mut relay = self.lab.command("relay", program_beside("hoop"));
         relay.args(["relay", "--listen", "0.0.0.0:4669", "--allow", &self.lab.address("web").to_string()]);
         relay.args(NOWHERE.iter().flat_map(|network| ["--allow", network]));
-        relay.arg("--cert").arg(self.path("certificate.pem")).arg("--key").arg(self.path("key.pem"));
+        relay.arg("--tls-cert").arg(self.path("certificate.pem")).arg("--tls-key").arg(self.path("key.pem"));
         relay.arg("--devices").arg(self.path("devices.toml"));
         Program::start("hoop relay", relay, "listening on").map_err(io::Error::other)
     }

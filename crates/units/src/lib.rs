@@ -16,6 +16,7 @@ mod named;
 pub mod plain;
 mod prefix;
 mod range;
+mod size;
 mod time;
 
 pub use address::{is_public, leads_to};
@@ -27,4 +28,5 @@ pub use here::Here;
 pub use id::{ParseIdError, UploadId};
 pub use prefix::{NoPrefix, Prefix};
 pub use range::{ByteRange, ContentRange, ParseRangeError, RangeSet};
+pub use size::Size;
 pub use time::{Timestamp, UnixTime};

@@ -8,9 +8,17 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A number of bytes: `1500`, `64K`, `512M`, `10G`, `1T`, in powers of 1,024.
+/// A number of bytes, as [`hoop_units::Size`] reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(|hoop_units::Size(bytes)| Self(bytes))
+    }
+}
 
 /// Less than the least record holds nothing at all: somebody forgot the G.
 const ROOM_MIN: u64 = 4 << 10;
@@ -26,25 +34,6 @@ pub fn room(name: &str, size: Option<Size>) -> Result<Option<u64>, Failure> {
             Err(if bytes == 0 { failure } else { failure.hint(format!("write {bytes}G for gibibytes")) })
         }
         bytes => Ok(bytes),
-    }
-}
-
-impl FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let error = || format!("expected a number of bytes such as 1500, 64K, 512M or 10G, not `{text}`");
-        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-        let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-            "" | "B" => 0,
-            "K" | "KIB" => 10,
-            "M" | "MIB" => 20,
-            "G" | "GIB" => 30,
-            "T" | "TIB" => 40,
-            _ => return Err(error()),
-        };
-        let number: u64 = digits.parse().map_err(|_| error())?;
-        number.checked_mul(1 << shift).map(Self).ok_or_else(error)
     }
 }
 

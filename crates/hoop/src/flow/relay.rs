@@ -22,11 +22,11 @@ pub struct RelayFlags {
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:4669")]
     listen: SocketAddr,
     /// The certificate chain, in a PEM file
-    #[arg(long, value_name = "FILE")]
-    cert: PathBuf,
+    #[arg(long, alias = "cert", value_name = "FILE")]
+    tls_cert: PathBuf,
     /// The private key, in a PEM file
-    #[arg(long, value_name = "FILE")]
-    key: PathBuf,
+    #[arg(long, alias = "key", value_name = "FILE")]
+    tls_key: PathBuf,
     /// The file of devices that may connect. `hoop introduce` adds devices to it, also while the relay runs
     #[arg(long, value_name = "FILE")]
     devices: PathBuf,
@@ -54,22 +54,25 @@ pub struct RelayFlags {
     /// Do not confine the process to its own files (Landlock)
     #[arg(long)]
     no_landlock: bool,
-    /// Print the listening address and write logs as JSON
+    /// Print the listening address as JSON
     #[arg(long)]
     json: bool,
+    /// Write logs as JSON
+    #[arg(long)]
+    log_json: bool,
 }
 
 /// Runs a relay until it is told to stop.
 pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
-    logging::start(flags.json)?;
+    logging::start(flags.log_json)?;
     let powers = Powers::new(flags.user, flags.no_landlock);
     powers.take_user(None)?;
-    powers.confine(None, &[&flags.cert, &flags.key, &flags.devices]);
+    powers.confine(None, &[&flags.tls_cert, &flags.tls_key, &flags.devices]);
     raise_descriptors();
     let config = RelayConfig {
         listen: flags.listen,
-        certificate: flags.cert,
-        key: flags.key,
+        certificate: flags.tls_cert,
+        key: flags.tls_key,
         devices: flags.devices,
         allowed: Allowed {
             any: flags.allow_any,

@@ -16,7 +16,7 @@
 //! preset = "django"           # optional; default generic
 //! on_unknown = "hold"         # or "retry", for uploads that may arrive twice
 //! on_failure = "retry"        # or "hold", for an application that may have stored what it answers 5xx to
-//! max_bytes = 104857600       # optional
+//! max_bytes = "100M"           # optional
 //! keep = ["X-Amz-Meta-*"]     # optional: more fields, for this route alone
 //!
 //! [[route.rule]]              # come before the preset's; the first that fits decides
@@ -32,6 +32,7 @@ use crate::policy::presets::Preset;
 use crate::policy::rules::{Condition, Hold, Outcome, Rule};
 use crate::policy::session::{KeepAlive, SessionEntry};
 use crate::policy::user::{UserEntry, UserRule};
+use hoop_units::Size;
 use serde::Deserialize;
 
 /// At most so many routes, and so many rules each: a file larger than that is a mistake, and every upload walks it.
@@ -196,6 +197,22 @@ struct File {
     route: Vec<RouteEntry>,
 }
 
+/// A number of bytes, with or without a unit.
+fn size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Value {
+        Bytes(u64),
+        Text(String),
+    }
+    let size = match Value::deserialize(deserializer) {
+        Ok(Value::Bytes(bytes)) => Ok(Size(bytes)),
+        Ok(Value::Text(text)) => text.parse(),
+        Err(_) => Err("expected a number of bytes such as 1500, \"64K\" or \"512M\"".to_owned()),
+    };
+    size.map(|Size(bytes)| Some(bytes)).map_err(serde::de::Error::custom)
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RouteEntry {
@@ -207,6 +224,7 @@ struct RouteEntry {
     on_unknown: OnUnknown,
     #[serde(default)]
     on_failure: OnFailure,
+    #[serde(default, deserialize_with = "size")]
     max_bytes: Option<u64>,
     #[serde(default)]
     keep: Vec<String>,
@@ -391,7 +409,7 @@ mod tests {
             path = "/api/"
             method = "PUT"
             on_unknown = "retry"
-            max_bytes = 1000
+            max_bytes = "2K"
             [[route.rule]]
             then = "rejected"
             status = [200, "3xx", "400-403"]
@@ -407,7 +425,7 @@ mod tests {
         )
         .unwrap();
         let put = routes.of("PUT", "/api/files");
-        assert_eq!((put.on_unknown, put.max_bytes), (OnUnknown::Retry, Some(1000)));
+        assert_eq!((put.on_unknown, put.max_bytes), (OnUnknown::Retry, Some(2048)));
         let fields = [("x-error".to_owned(), b"1".to_vec())];
         assert_eq!(judge(&put.rules, seen(200, &fields, b"")), Outcome::Rejected);
         assert_eq!(judge(&put.rules, seen(200, &[], b"")), Outcome::Accepted);
