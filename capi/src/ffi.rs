@@ -570,7 +570,7 @@ pub unsafe extern "C" fn d2tp_gethostid(fd: c_int, id: *mut u8) -> c_int {
             return Err(Errno::EFAULT);
         }
         // SAFETY: C promises room for 20 bytes.
-        unsafe { copy_nonoverlapping(name.host.0.as_ptr(), id, name.host.0.len()) };
+        unsafe { copy_nonoverlapping(name.device.0.as_ptr(), id, name.device.0.len()) };
         Ok(0)
     }))
 }

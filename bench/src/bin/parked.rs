@@ -218,7 +218,7 @@ const fn mix(number: u64) -> u64 {
 fn name(number: u64, per_host: u64) -> FlowName {
     let mut host = [0; 20];
     host[..8].copy_from_slice(&mix(number / per_host).to_be_bytes());
-    FlowName { host: DeviceId(host), flow: FlowId(mix(number + (1 << 40))) }
+    FlowName { device: DeviceId(host), flow: FlowId(mix(number + (1 << 40))) }
 }
 
 fn kept(number: u64, per_host: u64) -> Kept {
@@ -337,7 +337,7 @@ fn row(number: u64, per_host: u64) -> ([u8; 28], Vec<u8>) {
 
 fn sqlite_name(name: FlowName) -> [u8; 28] {
     let mut octets = [0; 28];
-    octets[..20].copy_from_slice(&name.host.0);
+    octets[..20].copy_from_slice(&name.device.0);
     octets[20..].copy_from_slice(&name.flow.0.to_be_bytes());
     octets
 }

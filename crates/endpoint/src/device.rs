@@ -153,7 +153,7 @@ impl Device {
         }
         let (dice, mut flow, mut nonce) = (SystemRandom::new(), [0; 8], [0; 32]);
         dice.fill(&mut flow).and_then(|()| dice.fill(&mut nonce)).map_err(|_| OpenError::Rng)?;
-        let name = FlowName { host: self.shared.config.host, flow: FlowId(u64::from_be_bytes(flow)) };
+        let name = FlowName { device: self.shared.config.host, flow: FlowId(u64::from_be_bytes(flow)) };
         let mut machine =
             Flow::open(name, self.shared.config.key, nonce, service.to_owned(), machine_options(&options));
         if options.deadline.is_some() {
@@ -172,7 +172,7 @@ impl Device {
     /// # Errors
     /// See [`OpenError`].
     pub fn restore(&self, mut record: Record, kept: u64, options: FlowOptions) -> Result<FlowStream, OpenError> {
-        if !record.is_device || record.name.host != self.shared.config.host {
+        if !record.is_device || record.name.device != self.shared.config.host {
             return Err(OpenError::Foreign);
         }
         record.kept = record.kept.max(kept);

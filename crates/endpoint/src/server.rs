@@ -115,7 +115,7 @@ impl Server {
     /// Shuts a device out whose key [`DeviceKeys`] gives no more: its flows that are here end with this code, at both ends, and its carriers are closed. It may not
     /// go on with flows that are in the store. Returns how many flows were here.
     pub fn revoke(&self, host: DeviceId, code: u64) -> usize {
-        let is_its = |flow: &&Arc<FlowInner>| flow.name.host == host;
+        let is_its = |flow: &&Arc<FlowInner>| flow.name.device == host;
         let flows: Vec<_> = self.shared.flows.lock().here.values().filter(is_its).cloned().collect();
         flows.iter().for_each(|flow| flow.reset(code));
         // A device that is told nothing before its carrier closes asks again over the next, and is told by then.
@@ -125,7 +125,7 @@ impl Server {
 
     /// The devices that have flows here.
     pub fn devices(&self) -> BTreeSet<DeviceId> {
-        self.shared.flows.lock().here.keys().map(|name| name.host).collect()
+        self.shared.flows.lock().here.keys().map(|name| name.device).collect()
     }
 
     /// How many carriers there are.

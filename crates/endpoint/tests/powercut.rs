@@ -140,7 +140,7 @@ fn check(folder: &Path, notes: &[String]) -> Result<(), String> {
     }
     let store = Store::open(&settings(folder)).map_err(|error| format!("it does not open: {error}"))?;
     for (number, told) in (0..).zip(all).filter(|(_, told)| told.acknowledged > 0) {
-        let name = FlowName { host: HOST, flow: FlowId(told.name) };
+        let name = FlowName { device: HOST, flow: FlowId(told.name) };
         let Ok(Found::Kept(found)) = store.take(name) else { return Err(format!("flow {number} is gone: {told:?}")) };
         let (from, to) = (found.record.consumed, found.record.kept);
         if to < told.acknowledged || from > told.consuming {

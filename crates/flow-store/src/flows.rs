@@ -145,7 +145,7 @@ impl Flows {
         self.release(place);
         let (code, at) = ended.unwrap_or((ended::GIVEN_UP, UnixTime(0)));
         let mut entry = [0; GONE_LEN];
-        entry[..20].copy_from_slice(&name.host.0);
+        entry[..20].copy_from_slice(&name.device.0);
         entry[20..28].copy_from_slice(&name.flow.0.to_be_bytes());
         entry[28..36].copy_from_slice(&code.to_be_bytes());
         entry[36..].copy_from_slice(&u64::from(at.as_secs()).to_be_bytes());
@@ -215,7 +215,7 @@ impl Flows {
         let image = self.table.image(id).map_or_else(|| self.read(id), Ok);
         let image = image.and_then(|image| Ok((image.name, kept(&image)?)));
         // Of one that cannot be read the name is not known any more.
-        let nobody = FlowName { host: DeviceId([0; 20]), flow: FlowId(0) };
+        let nobody = FlowName { device: DeviceId([0; 20]), flow: FlowId(0) };
         let name = image.as_ref().map_or(nobody, |(name, _)| *name);
         let dropped = self.drop_flow(id, name, Some((ended::EXPIRED, self.clock.unix())));
         if outcome.is_ok() {

@@ -84,7 +84,7 @@ pub fn name_of(octets: &[u8; 28]) -> FlowName {
     let (mut host, mut flow) = ([0; 20], [0; 8]);
     host.copy_from_slice(&octets[..20]);
     flow.copy_from_slice(&octets[20..]);
-    FlowName { host: DeviceId(host), flow: FlowId(u64::from_be_bytes(flow)) }
+    FlowName { device: DeviceId(host), flow: FlowId(u64::from_be_bytes(flow)) }
 }
 
 /// What an entry of so many bytes takes.

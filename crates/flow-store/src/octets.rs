@@ -96,7 +96,7 @@ impl Octets {
         };
         for (name, stream) in found.into_iter().filter_map(|(name, found)| Some((name, found.stream()?))) {
             for piece in &stream.pieces {
-                octets.count(name.host, piece.counts());
+                octets.count(name.device, piece.counts());
                 octets.log.needs(piece.entry_len());
             }
             octets.streams.insert(name, stream);
@@ -139,10 +139,10 @@ impl Octets {
         let mut end = held.end;
         for part in octets[known..].chunks(PIECE) {
             let piece = Piece { offset: end, position: 0, len: part.len() as u32 };
-            self.admit(name.host, piece.counts())?;
+            self.admit(name.device, piece.counts())?;
             let (flow, at) = (name.flow.0.to_be_bytes(), end.to_be_bytes());
-            let position = self.log.append(OCTETS, &[&name.host.0, &flow, &at, part])?;
-            self.count(name.host, piece.counts());
+            let position = self.log.append(OCTETS, &[&name.device.0, &flow, &at, part])?;
+            self.count(name.device, piece.counts());
             let stream = self.streams.get_mut(&name).expect("it is marked");
             stream.pieces.push_back(Piece { position, ..piece });
             stream.end = piece.end();
@@ -242,7 +242,7 @@ impl Octets {
 
     fn drop_pieces(&mut self, name: FlowName, pieces: impl IntoIterator<Item = Piece>) {
         for piece in pieces {
-            self.uncount(name.host, piece.counts());
+            self.uncount(name.device, piece.counts());
             self.log.release(piece.entry_len());
         }
     }
@@ -285,7 +285,7 @@ impl Octets {
     fn mark(&mut self, kind: u8, name: FlowName, offset: Option<u64>) -> Result<(), StoreError> {
         let (flow, offset) = (name.flow.0.to_be_bytes(), offset.map(u64::to_be_bytes));
         let offset = offset.as_ref().map_or(&[][..], |offset| offset);
-        self.log.append(kind, &[&name.host.0, &flow, offset])?;
+        self.log.append(kind, &[&name.device.0, &flow, offset])?;
         self.log.release(entry_len(28 + offset.len()));
         Ok(())
     }

@@ -357,7 +357,7 @@ mod tests {
     use std::fs;
 
     fn kept(number: u64, written: u64) -> Kept {
-        let name = FlowName { host: DeviceId([1; 20]), flow: FlowId(number) };
+        let name = FlowName { device: DeviceId([1; 20]), flow: FlowId(number) };
         let record = Record { written, ..Record::of_server(name, FlowKey([2; 32])) };
         Kept { record, attachment: vec![3; 900], spools: true }
     }

@@ -31,7 +31,7 @@ fn settings(folder: &Path) -> Settings {
 }
 
 fn name(number: u64) -> FlowName {
-    FlowName { host: DeviceId([number as u8; 20]), flow: FlowId(number) }
+    FlowName { device: DeviceId([number as u8; 20]), flow: FlowId(number) }
 }
 
 fn kept(number: u64, written: u64) -> Kept {

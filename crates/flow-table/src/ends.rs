@@ -58,8 +58,8 @@ impl<V, S: BuildHasher + Clone> Ends<V, S> {
         if self.most == 0 || self.most_of_host == 0 {
             return;
         }
-        if self.counts.get(&name.host).is_some_and(|count| *count >= self.most_of_host) {
-            let oldest = self.of_host.range((name.host, 0)..).next().map(|(_, number)| *number);
+        if self.counts.get(&name.device).is_some_and(|count| *count >= self.most_of_host) {
+            let oldest = self.of_host.range((name.device, 0)..).next().map(|(_, number)| *number);
             self.forget(oldest);
         }
         if self.known.len() >= self.most {
@@ -70,8 +70,8 @@ impl<V, S: BuildHasher + Clone> Ends<V, S> {
         self.next += 1;
         self.known.insert(name, (how, number));
         self.order.insert(number, (name, at));
-        self.of_host.insert((name.host, number));
-        *self.counts.entry(name.host).or_default() += 1;
+        self.of_host.insert((name.device, number));
+        *self.counts.entry(name.device).or_default() += 1;
     }
 
     /// There is such a flow again.
@@ -82,11 +82,11 @@ impl<V, S: BuildHasher + Clone> Ends<V, S> {
         }
         let Some((_, number)) = self.known.remove(&name) else { return };
         self.order.remove(&number);
-        self.of_host.remove(&(name.host, number));
-        if let Some(count) = self.counts.get_mut(&name.host) {
+        self.of_host.remove(&(name.device, number));
+        if let Some(count) = self.counts.get_mut(&name.device) {
             *count -= 1;
             if *count == 0 {
-                self.counts.remove(&name.host);
+                self.counts.remove(&name.device);
             }
         }
     }

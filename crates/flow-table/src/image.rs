@@ -176,7 +176,7 @@ impl Image {
         out.extend_from_slice(&[VERSION, flags, u8::from(self.is_attached), 0]);
         out.extend_from_slice(&deadline.to_be_bytes());
         out.extend_from_slice(&self.since.as_secs().to_be_bytes());
-        out.extend_from_slice(&self.name.host.0);
+        out.extend_from_slice(&self.name.device.0);
         out.extend_from_slice(&flow.to_be_bytes());
         out.extend_from_slice(&key);
         numbers.iter().for_each(|number| out.extend_from_slice(&number.to_be_bytes()));
@@ -186,7 +186,7 @@ impl Image {
     /// Whether what [`Image::put`] wrote is of this flow.
     pub fn is_of(octets: &[u8], name: FlowName) -> bool {
         let Some((host, rest)) = octets.get(HOST_AT..).and_then(|rest| rest.split_first_chunk()) else { return false };
-        *host == name.host.0 && rest.first_chunk() == Some(&name.flow.0.to_be_bytes())
+        *host == name.device.0 && rest.first_chunk() == Some(&name.flow.0.to_be_bytes())
     }
 
     /// Reads what [`Image::put`] wrote.
@@ -212,7 +212,7 @@ impl Image {
             *number = take_number(&mut rest)?;
         }
         let body = Body { flow, key, numbers, deadline, flags };
-        let name = FlowName { host, flow: FlowId(flow) };
+        let name = FlowName { device: host, flow: FlowId(flow) };
         let image = Self { name, since, is_attached: is_attached == 1, body, tail: tail.to_vec() };
         let numbers = (flags & (END | SIZE | RESET | ENDED)).count_ones() as usize;
         match flags & OPENING == 0 && (numbers * 8..=numbers * 8 + ATTACHMENT_MAX).contains(&tail.len()) {
@@ -248,7 +248,7 @@ mod tests {
 
     fn record(full: bool) -> Record {
         Record {
-            name: FlowName { host: DeviceId([7; 20]), flow: FlowId(0x0102_0304_0506_0708) },
+            name: FlowName { device: DeviceId([7; 20]), flow: FlowId(0x0102_0304_0506_0708) },
             key: FlowKey([9; 32]),
             is_device: full,
             epoch: 1,

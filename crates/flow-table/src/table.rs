@@ -321,10 +321,10 @@ impl<S: BuildHasher + Clone> Table<S> {
         let (id, host) = match id {
             Some(id) => (id, None),
             None => {
-                let known = self.admit(image.name.host)?;
+                let known = self.admit(image.name.device)?;
                 self.make_room(image, &may_spill)?;
                 self.ends.remove(image.name);
-                let host = self.hosts.add(image.name.host, known, &self.hasher);
+                let host = self.hosts.add(image.name.device, known, &self.hasher);
                 (self.add_entry(image.name, NOWHERE, NEVER), Some(host))
             }
         };
@@ -408,7 +408,7 @@ impl<S: BuildHasher + Clone> Table<S> {
         self.expiry.remove(id.0, &mut self.entries);
         self.index.remove(entry.print, id.0);
         self.entries.remove(id.0);
-        self.hosts.take_off(name.host, &self.hasher);
+        self.hosts.take_off(name.device, &self.hasher);
         if let Some((code, at)) = ended {
             self.ends.insert(name, code, at);
         }
@@ -447,8 +447,8 @@ impl<S: BuildHasher + Clone> Table<S> {
             }
             None => {
                 self.ends.remove(image.name);
-                let known = self.hosts.find(image.name.host, &self.hasher);
-                self.hosts.add(image.name.host, known, &self.hasher);
+                let known = self.hosts.find(image.name.device, &self.hasher);
+                self.hosts.add(image.name.device, known, &self.hasher);
                 self.add_entry(image.name, place, expires)
             }
         }
@@ -487,7 +487,7 @@ impl<S: BuildHasher + Clone> Table<S> {
     // ---- within ----
 
     fn print(&self, name: FlowName) -> u32 {
-        self.hasher.hash_one((name.host.0, name.flow.0)) as u32
+        self.hasher.hash_one((name.device.0, name.flow.0)) as u32
     }
 
     fn name_of(&self, slot: u32) -> FlowName {
@@ -495,7 +495,7 @@ impl<S: BuildHasher + Clone> Table<S> {
     }
 
     fn name_of_slot(&self, slot: &Slot) -> FlowName {
-        FlowName { host: self.hosts.id(slot.host), flow: FlowId(slot.body.flow) }
+        FlowName { device: self.hosts.id(slot.host), flow: FlowId(slot.body.flow) }
     }
 
     fn memory(&self) -> usize {
@@ -534,7 +534,7 @@ impl<S: BuildHasher + Clone> Table<S> {
 
     /// From the disk, or from nowhere, into memory, as a live flow; of a device whose number may be known.
     fn bring_in(&mut self, id: Id, image: &Image, host: Option<u32>) {
-        let host = host.or_else(|| self.hosts.find(image.name.host, &self.hasher));
+        let host = host.or_else(|| self.hosts.find(image.name.device, &self.hasher));
         let at = self.entries[id.0].at;
         let slot = self.slots.insert();
         let tail = self.tails.insert(&image.tail);

@@ -39,7 +39,7 @@ impl Hasher for PoorHasher {
 }
 
 fn name(number: u32) -> FlowName {
-    FlowName { host: DeviceId([(number % 10) as u8; 20]), flow: FlowId(u64::from(number)) }
+    FlowName { device: DeviceId([(number % 10) as u8; 20]), flow: FlowId(u64::from(number)) }
 }
 
 fn image(number: u32, dice: &mut Pcg64Mcg, is_attached: bool, now: UnixTime) -> Image {
@@ -258,19 +258,19 @@ fn a_device_whose_flows_end_by_the_thousand_takes_no_place_of_others() {
     let mut dice = Pcg64Mcg::seed_from_u64(7);
     let mut ends = Ends::new(MOST, OF_HOST, 1_000, std::hash::RandomState::new());
     let mut all: Vec<(FlowName, u64, UnixTime)> = Vec::new();
-    let (mut now, quiet) = (UnixTime(1), FlowName { host: DeviceId([99; 20]), flow: FlowId(0) });
+    let (mut now, quiet) = (UnixTime(1), FlowName { device: DeviceId([99; 20]), flow: FlowId(0) });
     ends.insert(quiet, 0, now);
     all.push((quiet, 0, now));
     for code in 1..5_000_u64 {
         let host = (dice.next_u32() % 6) as u8;
-        let name = FlowName { host: DeviceId([host; 20]), flow: FlowId(u64::from(dice.next_u32() % 40)) };
+        let name = FlowName { device: DeviceId([host; 20]), flow: FlowId(u64::from(dice.next_u32() % 40)) };
         all.retain(|(known, ..)| *known != name);
         match dice.next_u32() % 8 {
             0 => ends.remove(name),
             _ => {
                 ends.insert(name, code, now);
                 all.push((name, code, now));
-                let of_host = |(known, ..): &(FlowName, u64, UnixTime)| known.host == name.host;
+                let of_host = |(known, ..): &(FlowName, u64, UnixTime)| known.device == name.device;
                 if all.iter().filter(|known| of_host(known)).count() > OF_HOST {
                     all.remove(all.iter().position(of_host).expect("there are some"));
                 }
@@ -284,9 +284,9 @@ fn a_device_whose_flows_end_by_the_thousand_takes_no_place_of_others() {
     ends.forget_before(now);
     assert!(ends.is_empty());
     for host in 0..=MOST as u8 {
-        ends.insert(FlowName { host: DeviceId([host; 20]), flow: FlowId(0) }, 1, now);
+        ends.insert(FlowName { device: DeviceId([host; 20]), flow: FlowId(0) }, 1, now);
     }
-    assert_eq!((ends.len(), ends.get(FlowName { host: DeviceId([0; 20]), flow: FlowId(0) })), (MOST, None));
+    assert_eq!((ends.len(), ends.get(FlowName { device: DeviceId([0; 20]), flow: FlowId(0) })), (MOST, None));
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn a_flow_takes_no_more_than_it_is_said_to() {
     for number in 0..FLOWS {
         let mut host = [0; 20];
         host[..8].copy_from_slice(&(number / 10).to_le_bytes());
-        let name = FlowName { host: DeviceId(host), flow: FlowId(number) };
+        let name = FlowName { device: DeviceId(host), flow: FlowId(number) };
         let (mut record, ..) = parked.record().unwrap();
         (record.name, record.end) = (name, None);
         parked = Image::new(&record, &[7; 80], false, false, UnixTime(1)).unwrap();

@@ -452,7 +452,7 @@ impl<'a> Fields<'a> {
     }
 
     fn name(&mut self) -> Option<FlowName> {
-        Some(FlowName { host: DeviceId(self.array()?), flow: FlowId(u64::from_be_bytes(self.array()?)) })
+        Some(FlowName { device: DeviceId(self.array()?), flow: FlowId(u64::from_be_bytes(self.array()?)) })
     }
 
     fn deadline(&mut self) -> Option<Option<UnixTime>> {
@@ -502,7 +502,7 @@ fn size_number(size: Option<u64>) -> u64 {
 
 fn put_name(out: &mut Vec<u8>, name: FlowName) {
     out.push(VERSION);
-    out.extend_from_slice(&name.host.0);
+    out.extend_from_slice(&name.device.0);
     out.extend_from_slice(&name.flow.0.to_be_bytes());
 }
 
@@ -609,7 +609,7 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    const NAME: FlowName = FlowName { host: DeviceId([7; 20]), flow: FlowId(0x0123_4567_89ab_cdef) };
+    const NAME: FlowName = FlowName { device: DeviceId([7; 20]), flow: FlowId(0x0123_4567_89ab_cdef) };
 
     fn open() -> Open<'static> {
         Open {

@@ -15,7 +15,7 @@ pub struct FlowId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FlowName {
     /// Whose it is.
-    pub host: DeviceId,
+    pub device: DeviceId,
     /// Which of that device's.
     pub flow: FlowId,
 }

@@ -62,7 +62,7 @@ impl DeviceKey {
     /// Both have a share in it: who ends TLS before the server and sees the nonce lacks the device's key; who steals the device's key later has
     /// not seen the nonce.
     pub fn flow_key(&self, name: FlowName, nonce: &[u8; 32]) -> FlowKey {
-        FlowKey(sign(&self.0, b"hoop-flow-key-v1", &[&name.host.0, &name.flow.0.to_be_bytes(), nonce]))
+        FlowKey(sign(&self.0, b"hoop-flow-key-v1", &[&name.device.0, &name.flow.0.to_be_bytes(), nonce]))
     }
 
     pub(crate) fn opening(&self, binding: Binding, payload: &[u8]) -> [u8; PROOF_LEN] {

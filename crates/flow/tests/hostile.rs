@@ -10,7 +10,7 @@ use hoop_flow::{
 use hoop_units::{ByteRange, Timestamp};
 
 const KEY: DeviceKey = DeviceKey([9; 32]);
-const NAME: FlowName = FlowName { host: DeviceId([1; 20]), flow: FlowId(7) };
+const NAME: FlowName = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
 const NONCE: [u8; 32] = [3; 32];
 const NOW: Timestamp = Timestamp::from_secs(1);
 
@@ -85,7 +85,7 @@ fn a_resume_that_is_forged_replayed_stale_or_another_flows_attaches_nothing() {
         Resume { received: genuine.received + 1, ..genuine },
         Resume { epoch: genuine.epoch + 1, ..genuine },
         Resume { name: FlowName { flow: FlowId(8), ..NAME }, ..genuine },
-        Resume { name: FlowName { host: DeviceId([2; 20]), ..NAME }, ..genuine },
+        Resume { name: FlowName { device: DeviceId([2; 20]), ..NAME }, ..genuine },
     ] {
         assert_eq!(refused(&forged, 2), Some(Refusal::Unknown), "{forged:?}");
     }

@@ -5,7 +5,7 @@ use hoop_flow::{Binding, DeviceId, DeviceKey, Flow, FlowId, FlowName, LaneId, Op
 use hoop_units::{ByteRange, Duration, Timestamp};
 
 const KEY: DeviceKey = DeviceKey([7; 32]);
-const NAME: FlowName = FlowName { host: DeviceId([1; 20]), flow: FlowId(2) };
+const NAME: FlowName = FlowName { device: DeviceId([1; 20]), flow: FlowId(2) };
 const FAST: LaneId = LaneId(0);
 const SLOW: LaneId = LaneId(1);
 const FAST_RTT: Duration = Duration::from_millis(20);

@@ -68,7 +68,7 @@ fn size(server: &mut Flow) -> Option<u64> {
 #[test]
 fn that_there_is_no_deadline_or_size_any_more_is_said_again_when_it_is_lost_with_its_lane() {
     for is_restarted in [false, true] {
-        let name = FlowName { host: DeviceId([1; 20]), flow: FlowId(7) };
+        let name = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
         let mut device = Flow::open(name, KEY, [3; 32], "test".into(), Options::default());
         let mut server = None;
         device.set_deadline(LATER);
@@ -98,7 +98,7 @@ fn what_a_slow_lane_brings_late_is_not_the_last_word_on_deadline_and_size() {
     for seed in 0..200 {
         let mut dice = Pcg64Mcg::seed_from_u64(seed);
         let mut roll = |sides: u32| dice.next_u32() % sides;
-        let name = FlowName { host: DeviceId([1; 20]), flow: FlowId(7) };
+        let name = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
         let mut device = Flow::open(name, KEY, [3; 32], "test".into(), Options::default());
         let mut server = None;
         device.set_size(Some(0));
@@ -141,7 +141,7 @@ fn what_a_slow_lane_brings_late_is_not_the_last_word_on_deadline_and_size() {
 
 #[test]
 fn a_deadline_that_is_taken_away_before_the_server_has_agreed_is_taken_away_there() {
-    let name = FlowName { host: DeviceId([1; 20]), flow: FlowId(7) };
+    let name = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
     let mut device = Flow::open(name, KEY, [3; 32], "test".into(), Options::default());
     device.set_deadline(LATER);
     let first = LaneId(1);

@@ -14,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 
 const KEY: DeviceKey = DeviceKey([9; 32]);
 
-const NAME: FlowName = FlowName { host: DeviceId([1; 20]), flow: FlowId(7) };
+const NAME: FlowName = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
 
 /// Worlds, unless `HOOP_CYCLES` says otherwise.
 const WORLDS: u64 = 150;

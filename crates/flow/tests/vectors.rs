@@ -18,7 +18,7 @@ const fn counted<const N: usize>(from: u8) -> [u8; N] {
 }
 
 const KEY: DeviceKey = DeviceKey(counted(0x40));
-const NAME: FlowName = FlowName { host: DeviceId(counted(0x10)), flow: FlowId(0x0102_0304_0506_0708) };
+const NAME: FlowName = FlowName { device: DeviceId(counted(0x10)), flow: FlowId(0x0102_0304_0506_0708) };
 const NONCE: [u8; 32] = counted(0x60);
 const BINDING: Binding = Binding(counted(0x80));
 const NONCES: ([u8; 32], [u8; 32]) = (counted(0xa0), counted(0xc0));
@@ -96,7 +96,7 @@ fn the_frames_of_the_vectors_are_made_as_ever() {
     let flow_key = KEY.flow_key(NAME, &NONCE);
     let mut pairs = vec![
         ("device_key", hex(&KEY.0)),
-        ("host", hex(&NAME.host.0)),
+        ("host", hex(&NAME.device.0)),
         ("flow", hex(&NAME.flow.0.to_be_bytes())),
         ("nonce", hex(&NONCE)),
         ("flow_key", hex(&flow_key.0)),

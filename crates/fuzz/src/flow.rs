@@ -6,7 +6,7 @@ use hoop_flow::{Binding, DeviceId, DeviceKey, Flow, FlowId, FlowName, LaneId, Op
 use hoop_units::{Duration, Timestamp};
 
 const KEY: DeviceKey = DeviceKey([9; 32]);
-const NAME: FlowName = FlowName { host: DeviceId([1; 20]), flow: FlowId(7) };
+const NAME: FlowName = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
 const LANE: LaneId = LaneId(1);
 const BINDING: Binding = Binding([5; 32]);
 const WINDOW: u64 = 100_000;

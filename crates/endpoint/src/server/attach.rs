@@ -112,26 +112,26 @@ impl ServerInner {
         let (host, answer) = match Frame::take(&mut &frame[..]) {
             Ok(Some(Frame::Open(open))) => {
                 // Of a device that is not known the proof is looked at as well, so that it takes as long.
-                let (host, key) = (open.name.host, self.config.keys.key(open.name.host).await);
+                let (host, key) = (open.name.device, self.config.keys.key(open.name.device).await);
                 let greeting = Greeting::Open(open, key.unwrap_or(DeviceKey([0xff; 32])));
                 (host, self.attach(greeting, key.is_some(), &on).await)
             }
             Ok(Some(Frame::Resume(resume))) => {
-                (resume.name.host, self.attach(Greeting::Resume(resume), false, &on).await)
+                (resume.name.device, self.attach(Greeting::Resume(resume), false, &on).await)
             }
             _ => return,
         };
         match answer {
             Ok((flow, id, signals)) => {
                 let most = self.config.limits.carriers_of_device;
-                if let Some(out) = self.carriers.lock().assign_to_device(on.id, flow.name.host, most) {
-                    tracing::debug!(host = %flow.name.host, "a device has as many carriers as it may");
+                if let Some(out) = self.carriers.lock().assign_to_device(on.id, flow.name.device, most) {
+                    tracing::debug!(device = %flow.name.device, "a device has as many carriers as it may");
                     out.close();
                 }
                 lane::run(&flow, id, signals, lane, intake);
             }
             Err(refusal) => {
-                tracing::debug!(%host, ?refusal, "a device is refused");
+                tracing::debug!(device = %host, ?refusal, "a device is refused");
                 refuse(lane, refusal).await;
             }
         }
@@ -157,7 +157,7 @@ impl ServerInner {
             Err(()) => return Err(Refusal::Busy { secs: BUSY_SECS }),
             Ok(Found::Kept(kept)) => {
                 // A device that is known no more goes on with nothing that was put away.
-                let is_known = self.config.keys.key(name.host).await.is_some();
+                let is_known = self.config.keys.key(name.device).await.is_some();
                 let started = if is_known { self.go_on(&kept, &greeting, on) } else { Err(Refusal::Unknown) };
                 if started.is_err() {
                     self.put_back(*kept).await;
@@ -192,7 +192,7 @@ impl ServerInner {
         if !greeting.is_proven(&kept.record.key, on) {
             return Err(Refusal::Unknown);
         }
-        self.may_hold(kept.record.name.host)?;
+        self.may_hold(kept.record.name.device)?;
         let permit = self.opened.try_reserve().map_err(|_| Refusal::Busy { secs: BUSY_SECS })?;
         let Some((service, attachment)) = unpack(&kept.attachment) else { return Err(Refusal::Unknown) };
         let options = self.config.options.clone();
@@ -250,10 +250,10 @@ impl ServerInner {
         if !open.is_proven(key, binding) {
             return Err(Refusal::Unknown);
         }
-        if !self.config.keys.offers(open.name.host, open.service) {
+        if !self.config.keys.offers(open.name.device, open.service) {
             return Err(Refusal::NoService);
         }
-        self.may_hold(open.name.host)?;
+        self.may_hold(open.name.device)?;
         let permit = self.opened.try_reserve().map_err(|_| Refusal::Busy { secs: BUSY_SECS })?;
         let options = self.config.options.clone();
         // The lane that a flow begins with is its first.

@@ -68,7 +68,7 @@ impl Flows {
 
     pub(super) fn insert(&mut self, flow: &Arc<FlowInner>) {
         self.here.insert(flow.name, flow.clone());
-        self.device(flow.name.host).flows += 1;
+        self.device(flow.name.device).flows += 1;
     }
 
     pub(super) fn is_here(&self, flow: &Arc<FlowInner>) -> bool {
@@ -80,7 +80,7 @@ impl Flows {
             return;
         }
         self.here.remove(&flow.name);
-        if let Some(device) = self.of_device.get_mut(&flow.name.host) {
+        if let Some(device) = self.of_device.get_mut(&flow.name.device) {
             device.flows -= 1;
         }
     }
@@ -141,7 +141,7 @@ impl ServerInner {
         let is_durable = self.config.store.is_some() && (spools || options.ack_policy != AckPolicy::OnArrival);
         let found = attachment.clone().unwrap_or_default();
         // One that is refused after all leaves an entry without flows, which goes with the device's next.
-        let memory = [self.memory.clone(), self.flows.lock().device(machine.name().host).memory.clone()];
+        let memory = [self.memory.clone(), self.flows.lock().device(machine.name().device).memory.clone()];
         let flow = FlowInner::new(machine, service, attachment, options, Some(memory), self.config.clock, owner);
         if is_durable {
             flow.peek().durability.durable = Some(Durable::new(found.to_vec()));

@@ -108,7 +108,7 @@ impl Said {
 }
 
 fn name(flow: u64) -> FlowName {
-    FlowName { host: HOST, flow: FlowId(flow) }
+    FlowName { device: HOST, flow: FlowId(flow) }
 }
 
 fn open(name: FlowName, key: DeviceKey, binding: Binding) -> Vec<u8> {
@@ -155,7 +155,7 @@ async fn whoever_has_not_the_key_is_told_unknown_whatever_there_is_and_the_flow_
     let (raw, other) = (Raw::to(&world.server), Raw::to(&world.server));
     let (binding, there) = (raw.binding(), device.name());
     let key = device.record().key;
-    let stranger = FlowName { host: DeviceId([8; 20]), ..there };
+    let stranger = FlowName { device: DeviceId([8; 20]), ..there };
     let thief = DeviceKey([1; 32]);
     for (what, octets) in [
         ("a device that is not known", open(stranger, KEY, binding)),
@@ -239,7 +239,7 @@ async fn floods_of_openings_are_refused_beyond_the_limits_and_devices_do_not_tak
     let raw = Raw::to(&server);
     let (mut attached, mut lanes) = (0, Vec::new());
     for flow in 0..1_000 {
-        let name = FlowName { host: a, flow: FlowId(flow) };
+        let name = FlowName { device: a, flow: FlowId(flow) };
         let mut said = raw.say(&open(name, KEY, raw.binding())).await;
         match said.next().await {
             Some(Heard::Attached) => attached += 1,
@@ -251,14 +251,14 @@ async fn floods_of_openings_are_refused_beyond_the_limits_and_devices_do_not_tak
     assert_eq!((attached, server.flows()), (10, 10));
     let mut answers = Vec::new();
     for flow in 0..7 {
-        let name = FlowName { host: b, flow: FlowId(flow) };
+        let name = FlowName { device: b, flow: FlowId(flow) };
         let mut said = raw.say(&open(name, KEY, raw.binding())).await;
         answers.push(matches!(said.next().await, Some(Heard::Attached)));
         lanes.push(said);
     }
     assert_eq!(answers, [true, true, true, true, true, false, false], "nobody accepts more than 15");
     let accepted = server.accept().await.unwrap();
-    let mut said = raw.say(&open(FlowName { host: b, flow: FlowId(9) }, KEY, raw.binding())).await;
+    let mut said = raw.say(&open(FlowName { device: b, flow: FlowId(9) }, KEY, raw.binding())).await;
     assert!(matches!(said.next().await, Some(Heard::Attached)));
     drop(accepted);
     // Lanes that say nothing hold up others of their carrier alone, and not for long.
@@ -282,7 +282,7 @@ async fn a_device_whose_flows_end_by_the_hundred_has_nothing_of_others_forgotten
     let limits = ServerLimits { ended: 20, ended_of_device: 10, ..ServerLimits::default() };
     let server = Server::new(ServerConfig { limits, keys: Arc::new(keys), ..server_config() });
     let raw = Raw::to(&server);
-    let name = |host, flow| FlowName { host, flow: FlowId(flow) };
+    let name = |host, flow| FlowName { device: host, flow: FlowId(flow) };
     let names: Vec<_> = std::iter::once(name(quiet, 0)).chain((0..100).map(|flow| name(busy, flow))).collect();
     for name in &names {
         let mut said = raw.say(&open(*name, KEY, raw.binding())).await;
@@ -499,7 +499,7 @@ async fn a_device_that_is_away_holds_no_more_than_its_share_of_the_servers_memor
     let raw = Raw::to(&server);
     let mut written = Vec::new();
     for flow in 0..20 {
-        let mut said = raw.say(&open(FlowName { host: away, flow: FlowId(flow) }, KEY, raw.binding())).await;
+        let mut said = raw.say(&open(FlowName { device: away, flow: FlowId(flow) }, KEY, raw.binding())).await;
         assert!(matches!(said.next().await, Some(Heard::Attached)), "its flows are opened nevertheless");
         let mut at_server = server.accept().await.unwrap();
         let writes = async {

@@ -15,7 +15,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// Flow `number` of one of ten devices.
 pub fn name(number: u64) -> FlowName {
-    FlowName { host: DeviceId([(number % 10) as u8; 20]), flow: FlowId(number) }
+    FlowName { device: DeviceId([(number % 10) as u8; 20]), flow: FlowId(number) }
 }
 
 pub fn kept(number: u64, written: u64, spools: bool) -> Kept {

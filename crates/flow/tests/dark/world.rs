@@ -6,7 +6,7 @@ use hoop_netem::{Link, LinkConfig, Parcel, QueueLimit};
 use hoop_units::{Bitrate, Duration, Timestamp, UnixTime};
 
 const KEY: DeviceKey = DeviceKey([9; 32]);
-const NAME: FlowName = FlowName { host: DeviceId([1; 20]), flow: FlowId(7) };
+const NAME: FlowName = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
 const BEGIN: Timestamp = Timestamp::from_secs(1);
 
 /// What a carrier takes of a lane before it takes no more: some window of TCP or QUIC, twice what the fastest has under way here.

@@ -404,10 +404,10 @@ async fn relay(mut flow: FlowStream, carrying: Arc<Carrying>) {
     let name = flow.name();
     let mut status = flow.status();
     let connecting = async {
-        let share = carrying.shares.begin(name.host, Instant::now()).ok_or(codes::TOO_MANY)?;
+        let share = carrying.shares.begin(name.device, Instant::now()).ok_or(codes::TOO_MANY)?;
         // A connection may outlive its flow, where the destination takes nothing of what is left: it counts until it has ended.
-        let place = carrying.connections.take(name.host).await.map_err(|_| codes::UNREACHABLE)?;
-        let connection = connect(flow.service(), &carrying, name.host, place.is_wide).await?;
+        let place = carrying.connections.take(name.device).await.map_err(|_| codes::UNREACHABLE)?;
+        let connection = connect(flow.service(), &carrying, name.device, place.is_wide).await?;
         Ok((Metered::new(connection, share, carrying.counters.clone()), place))
     };
     let connected = tokio::select! {
@@ -445,8 +445,8 @@ async fn relay(mut flow: FlowStream, carrying: Arc<Carrying>) {
         Err(code) => code,
     };
     carrying.counters.ended(code);
-    if code == codes::TOO_MANY && carrying.refusals.are_written(name.host, Instant::now()) {
-        tracing::info!(host = hex::encode(name.host.0), "a device begins more connections than its share");
+    if code == codes::TOO_MANY && carrying.refusals.are_written(name.device, Instant::now()) {
+        tracing::info!(host = hex::encode(name.device.0), "a device begins more connections than its share");
     }
     flow.reset(code);
 }

@@ -297,7 +297,7 @@ impl Opener {
     fn restore(&mut self, number: u64) {
         let (plan, options) = self.options(number);
         let flow = std::fs::read_to_string(self.file(number, ".flow")).unwrap();
-        let name = FlowName { host: self.host, flow: FlowId(flow.parse().expect("a number")) };
+        let name = FlowName { device: self.host, flow: FlowId(flow.parse().expect("a number")) };
         let Found::Kept(kept) = self.store.take(name).unwrap() else { panic!("{number} is not in the store") };
         let come = std::fs::metadata(self.file(number, ".down")).map_or(0, |file| file.len());
         let flow = self.link.device().restore(kept.record, come, options).unwrap();
