@@ -85,7 +85,8 @@ impl Checkpointer {
         let over = self.over.clone();
         self.under_way = Some(tokio::task::spawn_blocking(move || match record(&core, &intake, range, total) {
             Ok(taken) if taken.state.keeps_payload() => {}
-            Ok(_) => drop(over.set(Problem::new(Code::UploadDone, "it ended while this came"))),
+            // The end of the message says how.
+            Ok(_) => drop(over.set(Problem::new(Code::UploadConflict, "it was over before all of this came"))),
             Err(error @ CommitError::Ended(_)) => drop(over.set(commit_problem(error))),
             // The end of the message reports what is wrong.
             Err(error) => tracing::debug!(%error, "a checkpoint of a long body was not recorded"),

@@ -214,10 +214,10 @@ impl Receiving {
             }
             (Some(_), None) => Ok(None),
         };
-        ended?;
-        match committed? {
-            Some(taken) => Ok(taken),
-            None => Err(truncated(end, Some(total))),
+        match committed {
+            // It was over before all of this came: nothing is missing.
+            Ok(Some(taken)) if !taken.state.keeps_payload() => Ok(taken),
+            committed => ended.and(committed)?.ok_or_else(|| truncated(end, Some(total))),
         }
     }
 }

@@ -278,7 +278,13 @@ async fn a_refusal_that_blames_the_upload_ends_it_with_its_reason() {
 /// It kept the file, which counts for nobody, as long as it went on.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_still_sends_an_upload_that_was_stopped_is_told_so_and_leaves_no_file() {
-    let problem = || Weather::Answer(Problem::new(Code::UploadStopped, "").into_response());
+    ends_under_a_sender(Code::UploadStopped, "stopped", b"HTTP/1.1 410").await;
+    // Nothing is wrong with what is sent: the service has its word already.
+    ends_under_a_sender(Code::Rejected, "rejected", b"HTTP/1.1 201").await;
+}
+
+async fn ends_under_a_sender(code: Code, state: &str, told: &[u8; 12]) {
+    let problem = move || Weather::Answer(Problem::new(code, "").into_response());
     let service = Service::start(at_first(usize::MAX, Method::PUT, problem)).await;
     let (gateway, folder) = gateway().await;
     let z = sealed(1, 16 << 20, LATER);
@@ -296,7 +302,7 @@ async fn who_still_sends_an_upload_that_was_stopped_is_told_so_and_leaves_no_fil
     slow.write_all(head.as_bytes()).await.unwrap();
     slow.write_all(&z[border(8) as usize..border(9) as usize]).await.unwrap();
     put(gateway.address, &service.dest(), &z, ByteRange::new(0, border(4))).await;
-    until_state(gateway.address, id_of(&z), "stopped").await;
+    until_state(gateway.address, id_of(&z), state).await;
     let (mut comes, mut goes) = slow.split();
     let (mut answer, mut record) = ([0; 12], 9);
     let sending = async {
@@ -310,7 +316,7 @@ async fn who_still_sends_an_upload_that_was_stopped_is_told_so_and_leaves_no_fil
         read = comes.read_exact(&mut answer) => drop(read.unwrap()),
         () = sending => panic!("all of it was taken"),
     }
-    assert_eq!(&answer, b"HTTP/1.1 410");
+    assert_eq!(&answer, told);
     drop(slow);
     until_removed(folder.path()).await;
 }

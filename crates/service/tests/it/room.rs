@@ -249,7 +249,9 @@ async fn a_message_ends_once_another_has_brought_all_of_its_upload() {
     let request = sealed.put_request(sealed.records(0, sealed.layout.records()));
     let mut slow = TcpStream::connect(sidecar.address).await.unwrap();
     slow.write_all(&request[..request.len() / 2]).await.unwrap();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
     while sidecar.bodies().is_empty() {
+        assert!(tokio::time::Instant::now() < deadline, "nothing of it is written");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(sealed.post(&sidecar).await.status, 202);
