@@ -19,6 +19,7 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::json;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The longest action, as JSON or a form.
@@ -118,7 +119,12 @@ pub async fn note(
 ///
 /// # Errors
 /// `upload-unknown`, `not-owner`, `upload-done`, or the store's.
-pub async fn delete(api: &Api, headers: &HeaderMap, address: IpAddr, id: UploadId) -> Result<Response<Body>, Problem> {
+pub async fn delete(
+    api: &Arc<Api>,
+    headers: &HeaderMap,
+    address: IpAddr,
+    id: UploadId,
+) -> Result<Response<Body>, Problem> {
     let entry = perform(api, headers, address, id, Action::Stop, None).await?;
     Ok(match &entry.upload {
         Some(upload) => status::response(StatusCode::OK, upload),
@@ -180,7 +186,7 @@ impl ActionRequest {
 /// # Errors
 /// `upload-unknown`, `not-owner`, `sign-in-required` if there are no credentials to go on with, `upload-done`, or the store's.
 pub async fn act(
-    api: &Api,
+    api: &Arc<Api>,
     request: Request<Incoming>,
     address: IpAddr,
     id: UploadId,
@@ -200,7 +206,7 @@ pub async fn act(
 
 /// Does that if the caller may, and logs it. An act on an unknown upload is not logged: it does nothing.
 async fn perform(
-    api: &Api,
+    api: &Arc<Api>,
     headers: &HeaderMap,
     address: IpAddr,
     id: UploadId,
@@ -208,23 +214,29 @@ async fn perform(
     risk: Option<Risk>,
 ) -> Result<Entry, Problem> {
     let mut act = Act { name: action.name(risk), id: Some(id), address, who: None };
-    let done = match grant(api, headers, address, id, action).await {
-        Err(problem) => Err(problem),
-        Ok(grant) => {
-            act.who = Some(grant.owner);
-            match api.allowance.take_change(grant.payer).map(|()| action) {
-                Ok(Action::Release) => release(api, id, grant, risk == Some(Risk::Twice)).await,
-                Ok(Action::Pause) => pause(api, id, &grant).await,
-                Ok(Action::Resume) => resume(api, id, &grant).await,
-                Ok(Action::Stop) => stop(api, id, &grant).await,
-                Err(problem) => Err(problem),
+    let granted = grant(api, headers, address, id, action).await;
+    act.who = granted.as_ref().ok().map(|grant| grant.owner);
+    let granted = granted.and_then(|grant| api.allowance.take_change(grant.payer).map(|()| grant));
+    let work = {
+        let api = api.clone();
+        async move {
+            let done = match (granted, action) {
+                (Err(problem), _) => Err(problem),
+                (Ok(grant), Action::Release) => release(&api, id, grant, risk == Some(Risk::Twice)).await,
+                (Ok(grant), Action::Pause) => pause(&api, id, &grant).await,
+                (Ok(_), Action::Resume) => resume(&api, id).await,
+                (Ok(grant), Action::Stop) => stop(&api, id, &grant).await,
+            };
+            if !matches!(&done, Err(problem) if problem.code == Code::UploadUnknown) {
+                act.came_to(&api.audit, done.as_ref().map(Entry::state));
             }
+            done
         }
     };
-    if !matches!(&done, Err(problem) if problem.code == Code::UploadUnknown) {
-        act.came_to(&api.audit, done.as_ref().map(Entry::state));
-    }
-    done
+    // In a task of its own: the server drops the handler of a client that has gone away, at any point, and what was
+    // begun must be done as a whole. The messages of a stopped upload would go on otherwise. The allowance bounds the tasks.
+    let broken = |_| Err(Problem::new(Code::Internal, "it could not be done"));
+    tokio::spawn(work).await.unwrap_or_else(broken)
 }
 
 impl Action {
@@ -266,15 +278,12 @@ async fn stop(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem> 
 
 async fn pause(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem> {
     note_what_comes(api, id).await?;
-    let known = api.context.store.load(id).await.map_err(store_problem)?;
-    if known.is_some_and(|known| known.state == State::Receiving && known.facts.is_none()) {
-        // It is forgotten within an hour, and stays paused all the same.
-        mark(api, grant.new_mark(api, id), |marked| marked.paused = true).await?;
-    }
-    let entry = match apply(api, id, Change::Pause).await? {
+    let new = grant.new_mark(api, id);
+    let paused = api.context.store.pause(new, api.context.clock.unix()).await.map_err(store_problem)?;
+    let entry = match paused {
         // An upload that is over stays over. Its state is the answer.
-        Changed::Done(upload) | Changed::Refused(upload) => Entry::of(upload, None),
-        Changed::Unknown => Entry::announced(mark(api, grant.new_mark(api, id), |marked| marked.paused = true).await?),
+        (Changed::Done(upload) | Changed::Refused(upload), _) => Entry::of(upload, None),
+        (Changed::Unknown, marked) => Entry::announced(marked.ok_or_else(no_room_to_mark)?),
     };
     if entry.is_paused() {
         api.receive.in_flight.halt(id, Some(Code::UploadPaused)).await;
@@ -282,15 +291,10 @@ async fn pause(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem>
     Ok(entry)
 }
 
-async fn resume(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem> {
-    // An upload that was paused before it came has a mark, too. Without a mark there is nothing to take back.
-    let marked = match grant.known.as_ref().and_then(|known| known.marked.clone()) {
-        Some(marked) => Some(mark(api, marked, |marked| marked.paused = false).await?),
-        None => None,
-    };
-    let entry = match apply(api, id, Change::Resume).await? {
-        Changed::Done(upload) | Changed::Refused(upload) => Entry::of(upload, None),
-        Changed::Unknown => Entry::announced(marked.ok_or_else(unknown)?),
+async fn resume(api: &Api, id: UploadId) -> Result<Entry, Problem> {
+    let entry = match api.context.store.resume(id, api.context.clock.unix()).await.map_err(store_problem)? {
+        (Changed::Done(upload) | Changed::Refused(upload), _) => Entry::of(upload, None),
+        (Changed::Unknown, marked) => Entry::announced(marked.ok_or_else(unknown)?),
     };
     if entry.state() != State::Stopped.name() {
         api.receive.in_flight.halt(id, None).await;
@@ -340,11 +344,12 @@ async fn mark(api: &Api, new: Marked, change: impl FnOnce(&mut Marked) + Send + 
     let (id, owner) = (new.id, new.owner);
     let marked = api.context.store.with(move |index| index.mark(new, Box::new(change))).await.map_err(store_problem)?;
     api.context.store.announce(id, Some(owner));
-    marked.ok_or_else(|| {
-        let problem =
-            Problem::new(Code::SpoolFull, "too many uploads are announced, paused or stopped and have not come");
-        problem.retry_after(Duration::from_secs(60))
-    })
+    marked.ok_or_else(no_room_to_mark)
+}
+
+fn no_room_to_mark() -> Problem {
+    let detail = "too many uploads are announced, paused or stopped and have not come";
+    Problem::new(Code::SpoolFull, detail).retry_after(Duration::from_secs(60))
 }
 
 /// What whoever asks may do with an upload, and as whom.

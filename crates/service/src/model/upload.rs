@@ -365,6 +365,11 @@ impl Upload {
         Ok(())
     }
 
+    /// Whether it comes in, and its record 0 is not here: nobody knows whose it is.
+    pub fn is_headless(&self) -> bool {
+        self.state == State::Receiving && self.facts.is_none()
+    }
+
     /// The room that it takes on disk while its body is kept, in whole [`BLOCK`]s: what has come, and of what is held
     /// its path, answer and token as well, which can be longer. Those of what has ended are counted apart.
     pub fn room(&self) -> u64 {

@@ -75,19 +75,23 @@ async fn round(receive: &Receive) -> bool {
     done.count("what has ended could not make room", shed);
     let disposable = receive.context.store.with(|index| index.disposable(ROUND_MAX)).await;
     let disposable = done.all("the index could not be asked for bodies to delete", disposable);
+    for id in &disposable {
+        // Whoever still sends of one would keep its deleted body open.
+        receive.in_flight.halt(*id, Some(Code::UploadDone)).await;
+    }
     done.one("bodies could not be deleted", receive.context.store.dispose(disposable).await);
     let life = Duration::from_secs(HEADLESS_SECS.into());
     let past = Over { before: receive.context.clock.past(life), after: receive.context.clock.after(life) };
-    let headless = receive.context.store.with(move |index| index.headless(past, HEADLESS_SECS, ROUND_MAX)).await;
+    // Those that somebody sends now stay, and are found again.
+    let most = ROUND_MAX.saturating_add(receive.intakes.max());
+    let headless = receive.context.store.with(move |index| index.headless(past, HEADLESS_SECS, most)).await;
     let headless = done.one("the index could not be asked for what has no record 0", headless);
     let mut discarded = 0;
     for id in headless {
-        // An upload that somebody sends now stays. It would be found again at once, so it does not count.
         let is_gone = receive.in_flight.discard(&receive.context.store, &receive.room, id).await;
         discarded += usize::from(done.one("what has no record 0 could not be forgotten", is_gone));
     }
-    // A quarter: as many as all messages at once keep of a round.
-    done.full |= discarded >= ROUND_MAX / 4;
+    done.full |= discarded >= ROUND_MAX;
     let forgotten = receive.context.store.with(move |index| index.forget(over, ROUND_MAX)).await;
     done.count("what is long over could not be forgotten", forgotten);
     let forgotten = receive.context.store.with(move |index| index.forget_marks(over, ROUND_MAX)).await;
@@ -147,9 +151,11 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::context::Context;
+    use crate::model::Upload;
     use crate::receive::arrival::tests::coming_in;
     use crate::store::{ENDED_MAX, Store};
     use hoop_seal::{Keyring, KwsId, ServiceKey};
+    use hoop_units::{ByteRange, UnixTime};
     use std::fs::File;
     use std::path::Path;
     use std::time::SystemTime;
@@ -157,7 +163,7 @@ mod tests {
     fn receive(dir: &Path) -> Arc<Receive> {
         let (upstream, origin) = ("http://127.0.0.1:9".parse().unwrap(), "https://photos.example".parse().unwrap());
         let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
-        let config = Config::new(upstream, origin, keys, dir.to_owned());
+        let config = Config { intakes: 2 * ROUND_MAX, ..Config::new(upstream, origin, keys, dir.to_owned()) };
         let store = Store::open(dir, ENDED_MAX).unwrap();
         Receive::new(&config, Arc::new(Context::new(&config, store))).into()
     }
@@ -175,6 +181,46 @@ mod tests {
         assert_eq!(arrival.halted(), None);
         round(&receive).await;
         assert_eq!(arrival.halted(), Some(Code::UploadExpired));
+    }
+
+    /// A stop may have ended before it told them.
+    #[tokio::test]
+    async fn a_message_ends_before_its_body_is_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let receive = receive(dir.path());
+        let arrival = coming_in(&**receive.context.store.bodies(), 1);
+        let id = arrival.admission.id();
+        receive.in_flight.part(id).lock().await.insert(id, vec![Arc::downgrade(&arrival)]);
+        arrival.flush(&receive.context, &receive.room).await.unwrap().unwrap();
+        receive.context.store.apply(id, Change::Stop, UnixTime(1)).await.unwrap();
+        assert_eq!(arrival.halted(), None);
+        round(&receive).await;
+        assert_eq!(arrival.halted(), Some(Code::UploadDone));
+    }
+
+    #[tokio::test]
+    async fn uploads_that_somebody_sends_keep_no_others_from_being_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let receive = receive(dir.path());
+        let (now, ends) = (receive.context.clock.unix(), receive.context.clock.unix().plus_secs(9_999));
+        let begun = |id, ago| {
+            let mut upload = Upload::begun(id, vec![1], 1_000, ends, UnixTime(now.0 - ago));
+            upload.received.insert(ByteRange::new(1, 2));
+            receive.context.store.bodies().create(id).unwrap();
+            receive.context.store.with(move |index| index.receive(&upload, true))
+        };
+        let mut sent = Vec::new();
+        for n in 0..ROUND_MAX + 9 {
+            let id = UploadId(std::array::from_fn(|at| if at < 2 { n.to_be_bytes()[at + 6] } else { 7 }));
+            begun(id, HEADLESS_SECS + 99).await.unwrap();
+            let arrival = coming_in(&**receive.context.store.bodies(), 1);
+            receive.in_flight.part(id).lock().await.insert(id, vec![Arc::downgrade(&arrival)]);
+            sent.push(arrival);
+        }
+        let left = UploadId([9; 16]);
+        begun(left, HEADLESS_SECS + 9).await.unwrap();
+        round(&receive).await;
+        assert!(receive.context.store.load(left).await.unwrap().is_none());
     }
 
     #[tokio::test]

@@ -25,6 +25,11 @@ impl Intakes {
         Arc::new(Self { places: Places::new(vec![share]), tasks: Arc::new(Semaphore::new(tasks_max)), tasks_max })
     }
 
+    /// The most messages that are taken at once, with those that make way.
+    pub const fn max(&self) -> usize {
+        self.tasks_max
+    }
+
     /// A slot for a message of `sender`, if there is one for it.
     pub fn begin(&self, sender: IpAddr) -> Option<Slot> {
         let permit = self.tasks.clone().try_acquire_owned().ok()?;

@@ -91,7 +91,7 @@ async fn accept(
         Entered::Open(arrival) => arrival,
         Entered::Known(upload) => return Ok(*upload),
     };
-    let (octets, before) = (message.range.len(), arrival.come());
+    let before = arrival.come();
     let (taken, flushed) = message.take(receive, &arrival, source).await;
     // Also after a failure: complete records are kept.
     let upload = match flushed {
@@ -101,12 +101,12 @@ async fn accept(
     let upload = upload.map_err(alone)?;
     arrival.rest(&receive.room, before);
     match (taken, upload) {
-        (Ok(()), Some(upload)) => {
+        (Ok(bytes), Some(upload)) => {
             receive.counters.messages.fetch_add(1, Ordering::Relaxed);
-            receive.counters.bytes.fetch_add(octets, Ordering::Relaxed);
+            receive.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
             Ok(upload)
         }
-        (Ok(()), None) => Err(alone(Problem::new(Code::Internal, "nothing was received"))),
+        (Ok(_), None) => Err(alone(Problem::new(Code::Internal, "nothing was received"))),
         (Err(problem), upload) => Err((problem, upload)),
     }
 }
@@ -173,13 +173,13 @@ impl Message {
         Ok(Self { admission: Some(admission), range, ahead: Vec::new(), prelude: repeated })
     }
 
-    /// Takes the message's records as they come. If the last of them were noted, too, the second value says what came of that.
+    /// Takes the message's records as they come, and tells how many bytes those are. If the last of them were noted, too, the second value says what came of that.
     async fn take(
         self,
         receive: &Arc<Receive>,
         arrival: &Arc<Arrival>,
         source: &mut Source,
-    ) -> (Result<(), Problem>, Option<Flushed>) {
+    ) -> (Result<u64, Problem>, Option<Flushed>) {
         let mut flushed = None;
         let taken = self.take_all(receive, arrival, source, &mut flushed).await;
         (taken, flushed)
@@ -191,10 +191,12 @@ impl Message {
         arrival: &Arc<Arrival>,
         source: &mut Source,
         flushed: &mut Option<Flushed>,
-    ) -> Result<(), Problem> {
+    ) -> Result<u64, Problem> {
         let (mut index, end) = records(&arrival.admission.layout, self.range)?;
         let (mut octets, mut prelude) = (self.ahead, self.prelude);
         octets.reserve(BATCH.min(usize::try_from(self.range.len()).unwrap_or(BATCH)));
+        // The prelude has come, or comes before the first record.
+        let mut bytes = arrival.admission.layout.record(index).start - self.range.start;
         let (begun, mut since_checkpoint) = (Instant::now(), 0);
         while index < end {
             let last = (index + BATCH_RECORDS).min(end) - 1;
@@ -208,14 +210,14 @@ impl Message {
             // What came last is kept of one that is paused. The others need nothing more.
             match arrival.halted() {
                 None | Some(Code::UploadPaused) => {}
-                Some(Code::UploadDone) => return Ok(()),
+                Some(Code::UploadDone) => return Ok(bytes),
                 Some(code) => return Err(refused(code, 0)),
             }
             let broken = filled.err();
             let (next, len) = whole(&arrival.admission.layout, index, end, octets.len());
             let rest = octets.split_off(len);
             let batch = std::mem::replace(&mut octets, rest);
-            since_checkpoint += len as u64;
+            (bytes, since_checkpoint) = (bytes + len as u64, since_checkpoint + len as u64);
             let payer = if index == 0 { arrival.payer_in(&receive.context.policy(), &batch) } else { None };
             arrival.need_room(&receive.room, len as u64, payer).await?;
             let is_last = next == end || broken.is_some();
@@ -227,7 +229,7 @@ impl Message {
             taken.0?;
             match arrival.halted() {
                 None => {}
-                Some(Code::UploadDone) => return Ok(()),
+                Some(Code::UploadDone) => return Ok(bytes),
                 Some(code) => return Err(refused(code, 0)),
             }
             index = next;
@@ -240,7 +242,7 @@ impl Message {
                 since_checkpoint = 0;
             }
         }
-        Ok(())
+        Ok(bytes)
     }
 }
 

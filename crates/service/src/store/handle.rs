@@ -6,7 +6,7 @@
 use super::folder::Folder;
 use super::sqlite::SqliteIndex;
 use super::{Bodies, Changed, Index, Sealed, StoreError};
-use crate::model::{Change, State, Tag, Upload};
+use crate::model::{Change, Marked, State, Tag, Upload};
 use hoop_files::LockError;
 use hoop_units::{UnixTime, UploadId};
 use std::fs::{DirBuilder, File};
@@ -251,6 +251,27 @@ impl Store {
         let changed = self.with(move |index| index.apply(id, change, now)).await?;
         self.announce(id, changed.owner());
         Ok(changed)
+    }
+
+    /// Pauses an upload, and tells who waits for it ([`Index::pause`]).
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub async fn pause(&self, new: Marked, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError> {
+        let (id, owner) = (new.id, new.owner);
+        let paused = self.with(move |index| index.pause(new, now)).await?;
+        self.announce(id, Some(owner));
+        Ok(paused)
+    }
+
+    /// Takes a pause back, and tells who waits for the upload ([`Index::resume`]).
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub async fn resume(&self, id: UploadId, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError> {
+        let (changed, marked) = self.with(move |index| index.resume(id, now)).await?;
+        self.announce(id, changed.owner().or(marked.as_ref().map(|marked| marked.owner)));
+        Ok((changed, marked))
     }
 
     /// Syncs what was written to an upload's body, then notes it, and tells who waits for it. Blocking.

@@ -88,6 +88,11 @@ pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     fn discard(&self, id: UploadId) -> Result<bool, StoreError>;
     /// Applies a change.
     fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError>;
+    /// Pauses an upload. One of which nothing has come, or no record 0, is marked as `new` in the same transaction: it may
+    /// be forgotten, and stays paused. Unknown and without a mark: there is no room for another.
+    fn pause(&self, new: Marked, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError>;
+    /// Takes a pause back, and its mark with it.
+    fn resume(&self, id: UploadId, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError>;
     /// Applies [`Change::LetGo`] to each of these at once, and tells what came of each.
     fn let_go(&self, ids: Vec<UploadId>, now: UnixTime) -> Result<Vec<Changed>, StoreError>;
     /// Uploads to replay now, and their payers, in a circle that begins after `last`. Of each payer come the few that

@@ -322,11 +322,7 @@ async fn stopping_an_upload_ends_a_message_that_brings_nothing_more() {
     let request = sealed.put_request(sealed.records(2, 6));
     let mut stream = tokio::net::TcpStream::connect(sidecar.address).await.unwrap();
     tokio::io::AsyncWriteExt::write_all(&mut stream, &request[..request.len() - 100_000]).await.unwrap();
-    let open = || {
-        let files = std::fs::read_dir("/proc/self/fd").unwrap();
-        let paths = files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok());
-        paths.filter(|path| path.to_string_lossy().contains(&sealed.id)).count()
-    };
+    let open = || files_open(&sealed.id);
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     while open() == 0 {
         assert!(tokio::time::Instant::now() < deadline, "the message does not begin");
@@ -341,6 +337,52 @@ async fn stopping_an_upload_ends_a_message_that_brings_nothing_more() {
         assert!(tokio::time::Instant::now() < deadline, "the file is still open");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Otherwise a message that goes on slowly would keep the deleted body open.
+#[tokio::test]
+async fn a_stop_ends_messages_even_if_its_client_leaves_at_once() {
+    use tokio::io::AsyncWriteExt as _;
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| config.tickets_per_minute = 1_000).await;
+    let mut stopped = Vec::new();
+    for n in 0..40 {
+        let ticket = ticket(&sidecar).await;
+        let sealed = seal(&ticket, &octets(600_000, n));
+        assert_eq!(sealed.put(sidecar.address, sealed.records(0, 2)).await.status, 202);
+        let request = sealed.put_request(sealed.records(2, 6));
+        let mut message = tokio::net::TcpStream::connect(sidecar.address).await.unwrap();
+        message.write_all(&request[..request.len() - 100_000]).await.unwrap();
+        let deadline = tokio::time::Instant::now() + support::PATIENCE / 2;
+        while files_open(&sealed.id) == 0 {
+            assert!(tokio::time::Instant::now() < deadline, "the message does not begin");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut stop = tokio::net::TcpStream::connect(sidecar.address).await.unwrap();
+        let path = format!("/hoop/uploads/{}", sealed.id);
+        stop.write_all(&wire::request("DELETE", &path, &[("Hoop-Token", &ticket.token)], b"")).await.unwrap();
+        tokio::time::sleep(Duration::from_micros(100 * n)).await;
+        drop(stop);
+        stopped.push((sealed, message));
+    }
+    let mut ended = 0;
+    for (sealed, message) in &mut stopped {
+        if sidecar.send("HEAD", &format!("/hoop/post/{}", sealed.id), &[], b"").await.field("hoop-state")
+            == Some("stopped")
+        {
+            let told = tokio::time::timeout(Duration::from_secs(20), wire::read_until(message, b"\r\n\r\n")).await;
+            assert!(told.is_ok(), "the message of {} goes on", sealed.id);
+            ended += 1;
+        }
+    }
+    assert!(ended > 0, "no stop was heard");
+}
+
+/// How many times this process has a body open.
+fn files_open(id: &str) -> usize {
+    let files = std::fs::read_dir("/proc/self/fd").unwrap();
+    let paths = files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok());
+    paths.filter(|path| path.to_string_lossy().contains(id)).count()
 }
 
 #[tokio::test]

@@ -295,6 +295,31 @@ async fn an_upload_without_record_0_is_forgotten_after_an_hour() {
     assert_eq!(paused.post(&sidecar).await.problem().1, "upload-paused", "as its owner said");
 }
 
+/// A pause without its mark would keep one until its ticket's end.
+#[tokio::test]
+async fn an_upload_without_record_0_is_forgotten_though_whoever_resumed_it_left_at_once() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| config.tickets_per_minute = 10_000).await;
+    for n in 0..300 {
+        let ticket = device::ticket(&sidecar).await;
+        let sealed = seal(&ticket, &octets(200_000, n));
+        assert_eq!(sealed.put(sidecar.address, sealed.records(1, 3)).await.status, 202);
+        let path = format!("/hoop/uploads/{}", sealed.id);
+        let fields = [("Hoop-Version", "1"), ("Hoop-Token", &ticket.token), ("Content-Type", "application/json")];
+        assert_eq!(sidecar.send("POST", &path, &fields, br#"{"action":"pause"}"#).await.status, 200);
+        let mut resume = TcpStream::connect(sidecar.address).await.unwrap();
+        resume.write_all(&wire::request("POST", &path, &fields, br#"{"action":"resume"}"#)).await.unwrap();
+        for _ in 0..n {
+            tokio::task::yield_now().await;
+        }
+        drop(resume);
+    }
+    let dir = sidecar.stop().await.unwrap();
+    let ahead = Clock::with_wall(move || SystemTime::now() + Duration::from_secs(3_700));
+    let sidecar = Sidecar::on(upstream.address, dir.path().to_owned(), |config| config.clock = ahead).await;
+    sidecar.forgets_bodies().await;
+}
+
 #[tokio::test]
 async fn an_addresss_ended_uploads_make_room_for_its_own_and_stay_known() {
     let body = "a".repeat(16 << 10);

@@ -19,7 +19,7 @@ pub use ended::ENDED_MAX;
 pub use group::SqliteIndex;
 pub use settings::SETTINGS_LIFE;
 
-use crate::model::{Change, KEPT_SECS, LINGER_SECS, Payer, State, Sum, Tag, Upload};
+use crate::model::{Change, KEPT_SECS, LINGER_SECS, Marked, Payer, State, Sum, Tag, Upload};
 use crate::store::{Changed, Index, StoreError, UnderWay};
 use hoop_timekeeper::Over;
 use hoop_units::{RangeSet, UnixTime, UploadId};
@@ -230,6 +230,32 @@ impl Index for SqliteIndex {
     fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError> {
         let ended_max = self.ended_max;
         self.in_group(move |transaction| applied(transaction, id, change, now, ended_max))
+    }
+
+    fn pause(&self, new: Marked, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError> {
+        let ended_max = self.ended_max;
+        self.in_group(move |transaction| {
+            let id = new.id;
+            let may_go = load(transaction, id)?.is_none_or(|known| known.is_headless());
+            let marked = match may_go {
+                true => notes::marked(transaction, new, Box::new(|marked| marked.paused = true), ended_max)?,
+                false => None,
+            };
+            Ok((applied(transaction, id, Change::Pause, now, ended_max)?, marked))
+        })
+    }
+
+    fn resume(&self, id: UploadId, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError> {
+        let ended_max = self.ended_max;
+        self.in_group(move |transaction| {
+            let marked = match notes::load(transaction, id)? {
+                Some(marked) => {
+                    notes::marked(transaction, marked, Box::new(|marked| marked.paused = false), ended_max)?
+                }
+                None => None,
+            };
+            Ok((applied(transaction, id, Change::Resume, now, ended_max)?, marked))
+        })
     }
 
     fn let_go(&self, ids: Vec<UploadId>, now: UnixTime) -> Result<Vec<Changed>, StoreError> {

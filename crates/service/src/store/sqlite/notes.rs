@@ -156,7 +156,7 @@ impl Notes for SqliteIndex {
 }
 
 /// Changes what is known of an upload; none: there is no room for another note or mark, and nothing is changed.
-fn marked(
+pub fn marked(
     transaction: &Connection,
     new: Marked,
     change: MarkChange,
