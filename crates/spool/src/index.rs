@@ -110,6 +110,8 @@ pub struct Held {
     pub away: u64,
     /// Uploads that wait for their preludes, the one that is asked about aside.
     pub early: usize,
+    /// Bytes of the one that is asked about which are promised, or written and not recorded: a part of `bytes`.
+    pub own: u64,
 }
 
 /// An upload whose time is over.
@@ -670,7 +672,7 @@ impl Index {
         let mut statement = self.db.prepare_cached(HELD_BY)?;
         let held = statement.query_row([device.as_bytes().as_slice()], |row| {
             let sum = |at| row.get::<_, i64>(at).map(i64::unsigned_abs);
-            Ok(Held { uploads: sum(0)?, bytes: sum(1)?, away: sum(2)?, early: 0 })
+            Ok(Held { uploads: sum(0)?, bytes: sum(1)?, away: sum(2)?, early: 0, own: 0 })
         });
         Ok(held.optional()?.unwrap_or_default())
     }

@@ -33,7 +33,7 @@ pub use model::life::{LIFE_SECS, Overdue, late_by, ticket_end};
 pub use model::limits::{EARLY_MAX, EARLY_SECS, KEEP_SECS, SPANS_MAX};
 pub use model::state::State;
 pub use model::upload::{Change, Offer, Reason, Upload};
-pub use receive::intake::{Behind, Intake};
+pub use receive::intake::{Behind, Intake, PROMISED_MAX};
 pub use receive::payload::Payload;
 pub use spool::{Begin, HeldBy, Settings, Spool};
 

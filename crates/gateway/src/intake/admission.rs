@@ -9,7 +9,7 @@ use crate::core::state::Core;
 use crate::core::wire::PRELUDE_LEN;
 use hoop_http::{Code, Problem};
 use hoop_seal::{Layout, RECORD_SIZE};
-use hoop_spool::{Begin, BeginError, Held, HeldBy, Intake, Offer, StoreError, Upload};
+use hoop_spool::{Begin, BeginError, Held, HeldBy, Intake, Offer, PROMISED_MAX, StoreError, Upload};
 use hoop_units::{ByteRange, RangeSet, UnixTime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -146,6 +146,7 @@ impl Admission {
         upload.iter().flat_map(|upload| upload.stored.iter()).for_each(|span| fresh.remove(span));
         // Whose upload it is does not change with whoever sends the rest.
         let device = upload.map_or(offer.device, |upload| upload.device);
+        let mut own = 0;
         let holding = match self.devices.is_limited(device) {
             true => {
                 let held = held_by(device)?;
@@ -153,12 +154,16 @@ impl Admission {
                     let detail = "this device has many uploads here that wait for their preludes";
                     return Err(Refused::Here(early_problem(detail)));
                 }
+                own = held.own;
                 self.holding(&held)?
             }
             false => Holding { uploads: 0, bytes: 0, away: 0, room: u64::MAX },
         };
         let is_whole = upload.is_some_and(|upload| upload.state.is_whole());
-        let need = Need { bytes: if is_whole { 0 } else { fresh.len() }, is_new };
+        // The spool is about to promise so much of what is missing, whatever this message brings of it.
+        let stored = upload.map_or(0, |upload| upload.stored.len());
+        let promised = total.saturating_sub(stored).min(PROMISED_MAX).saturating_sub(own);
+        let need = Need { bytes: if is_whole { 0 } else { fresh.len().max(promised) }, is_new };
         if is_new && !self.has_place()? {
             let detail = format!("{} uploads are here, and no more are taken", self.max_uploads);
             return Err(Refused::Here(full_problem(detail)));

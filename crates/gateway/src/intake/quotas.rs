@@ -5,6 +5,7 @@
 
 use crate::core::device_limits::{AWAY, DeviceLimits};
 use hoop_http::{Code, Problem};
+use hoop_spool::PROMISED_MAX;
 use hoop_units::{AddressKey, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,9 +14,6 @@ use std::time::Duration;
 /// Devices whose rates are remembered; beyond it the one that has been quiet longest is forgotten, and begins anew. More than a LAN's address range
 /// has, and some 100 KiB.
 const DEVICES_MAX: usize = 1024;
-
-/// The spool promises room for so much of a message when it begins, and counts that as held.
-const PROMISED_BY_SPOOL: u64 = 64 << 20;
 
 /// What devices have done lately, and are about to.
 #[derive(Debug)]
@@ -139,7 +137,7 @@ impl Devices {
         need: Need,
         now: Timestamp,
     ) -> Result<Promise, String> {
-        let beyond = need.bytes.saturating_sub(PROMISED_BY_SPOOL);
+        let beyond = need.bytes.saturating_sub(PROMISED_MAX);
         let promise = || Promise { devices: self.clone(), device, bytes: beyond };
         let limits = self.limits;
         let most = self.most(held);
@@ -276,7 +274,7 @@ mod tests {
     #[test]
     fn what_a_device_holds_and_was_promised_counts_together() {
         let devices = devices(DeviceLimits { quota_bytes: Some(100), uploads: 3, ..DeviceLimits::default() });
-        let long = |bytes| PROMISED_BY_SPOOL + bytes;
+        let long = |bytes| PROMISED_MAX + bytes;
         let devices = Devices::new(DeviceLimits { quota_bytes: Some(long(130)), ..devices.limits });
         let held = Holding { uploads: 1, bytes: 40, away: 0, room: 1000 };
         let need = Need { bytes: long(30), is_new: true };

@@ -147,6 +147,36 @@ async fn a_device_that_fills_its_share_leaves_the_others_theirs() {
     gateway.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_is_to_be_longer_than_its_devices_share_is_refused_at_its_first_range() {
+    let service = shut().await;
+    let (gateway, _folder) = gateway_with(|config| {
+        config.device = limits(|limits| limits.quota_bytes = Some(1 << 20));
+    })
+    .await;
+    let (to, dest) = (gateway.address, service.dest());
+    let begin = async |z: &[u8]| {
+        let head = format!("PUT /offload/{}?dest={dest}", id_of(z));
+        let fields =
+            format!("Content-Range: bytes 0-{}/{}\r\nHoop-Prelude: {}", border(1) - 1, z.len(), prelude_header(z));
+        let mut stream = Device(2).connect(to).await;
+        let length = border(1);
+        let head = format!(
+            "{head} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n{fields}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let _ = stream.write_all(&z[..border(1) as usize]).await;
+        answer(&mut stream).await
+    };
+    let refused = begin(&sealed(1, 20 << 20, LATER)).await;
+    assert!(refused.contains("507") && refused.contains("one device may have 1048576 bytes"), "{refused}");
+    let fits = sealed(2, 900_000, LATER);
+    for _ in 0..3 {
+        assert_eq!(status(&begin(&fits).await), "202", "what it has been promised is no more");
+    }
+    gateway.stop().await;
+}
+
 /// Begins an upload without a length, in chunks.
 async fn begin_chunked(device: Device, to: SocketAddr, dest: &str, z: &[u8]) -> TcpStream {
     let mut stream = device.connect(to).await;
@@ -191,7 +221,7 @@ async fn uploads_without_a_length_stay_within_their_devices_share_together() {
     assert!((1..=2).contains(&taken) && taken + full == 3, "{answers:?}");
     assert_eq!(status(&Device(3).post(to, &dest, &sealed(4, 8 << 20, LATER)).await), "201");
     // What is known of an upload from another message does not make it shorter.
-    let long = sealed(5, 21 << 20, LATER);
+    let long = sealed(5, 14 << 20, LATER);
     let other = Device(4);
     let range = format!("Content-Range: bytes 0-{}/{}", border(1) - 1, long.len());
     let head = format!("PUT /offload/{}?dest={dest} HTTP/1.1\r\nHost: {to}\r\nConnection: close", id_of(&long));
@@ -205,6 +235,7 @@ async fn uploads_without_a_length_stay_within_their_devices_share_together() {
     stream.write_all(&long[..border(1) as usize]).await.unwrap();
     let part = answer(&mut stream).await;
     assert_eq!(status(&part), "202", "{part}");
+    assert_eq!(status(&other.post(to, &dest, &sealed(6, 8 << 20, LATER)).await), "201");
     let refused = post_chunked(other, to, &dest, &long).await;
     assert!(refused.contains("507") && refused.contains("spool-full"), "{refused}");
     gateway.stop().await;

@@ -200,18 +200,20 @@ impl Shared {
         self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `device` has here, early uploads other than `but` counted.
-    pub fn held_of(&self, lives: &Lives, device: AddressKey, but: Option<UploadId>) -> Result<Held, StoreError> {
+    /// What `device` has here, as it counts where it is asked for one of its uploads.
+    pub fn held_of(&self, lives: &Lives, device: AddressKey, asked: Option<UploadId>) -> Result<Held, StoreError> {
         let mut held = self.index().held_by(device)?;
         for live in lives.receiving.values() {
             let state = live.state();
             if state.offer.device == device {
                 held.uploads += u64::from(!state.recorded);
-                held.bytes += state.written.len() - state.stored.len() + state.promised;
+                let bytes = state.written.len() - state.stored.len() + state.promised;
+                held.bytes += bytes;
+                held.own += if Some(live.id) == asked { bytes } else { 0 };
             }
         }
         let early = self.early();
-        held.early = early.iter().filter(|(id, other)| **other == device && Some(**id) != but).count();
+        held.early = early.iter().filter(|(id, other)| **other == device && Some(**id) != asked).count();
         Ok(held)
     }
 

@@ -65,7 +65,7 @@ fn check(spool: &Spool) {
     assert_eq!(rows[2].reason, Some(Reason::new("dest-unreachable", "no route")));
     assert_eq!((rows[4].finished_at, rows[4].answer.as_deref()), (Some(UnixTime(999_995)), Some(&b"answer"[..])));
     assert_eq!(spool.kept_bytes(), 250);
-    assert_eq!(spool.held_by(AddressKey::UNKNOWN).unwrap(), Held { uploads: 3, bytes: 250, away: 1, early: 0 });
+    assert_eq!(spool.held_by(AddressKey::UNKNOWN).unwrap(), Held { uploads: 3, bytes: 250, away: 1, early: 0, own: 0 });
     let one = Tally { uploads: 1, bytes: 100 };
     assert_eq!(spool.tally().unwrap(), states.map(|state| (state, one)).into());
     assert_eq!((due(spool, Queue::Send, NOW), due(spool, Queue::Small, NOW)), (vec![2], vec![2]));
