@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::error::FlowError;
 use crate::flow::{Carried, CarrierId, FlowInner, Owner, State, machine_options};
 use crate::lane;
-use crate::memory::intake::Intake;
+use crate::memory::decoder::FrameDecoder;
 use crate::options::{FlowOptions, Network, Networks};
 use crate::stream::FlowStream;
 use crate::timers::{Look, Watch, run_timers};
@@ -272,7 +272,7 @@ impl Device {
 
     /// Whether any flow is under way: neither over nor parked with nothing to say.
     pub fn is_busy(&self) -> bool {
-        self.shared.all().iter().any(|flow| flow.act(|state, _| !state.contact.is_parked || state.has_to_say()))
+        self.shared.all().iter().any(|flow| flow.act(|state, _| !state.connectivity.is_parked || state.has_to_say()))
     }
 
     /// The clock that events are told by.
@@ -411,7 +411,7 @@ impl DeviceInner {
     fn plan(&self, flow: &Arc<FlowInner>, state: &mut State, now: Timestamp) -> Vec<CarrierId> {
         let candidates = self.candidates(state, now);
         // Who is parked and has nothing to say stays so.
-        if state.contact.is_parked {
+        if state.connectivity.is_parked {
             return Vec::new();
         }
         let chosen = choose(&candidates, state.options.multipath);
@@ -478,7 +478,7 @@ impl DeviceInner {
             Some((lane_id, signals))
         });
         if let (Some((lane_id, signals)), Some(lane)) = (started, lane) {
-            lane::run(&flow, lane_id, signals, lane, Intake::default());
+            lane::run(&flow, lane_id, signals, lane, FrameDecoder::default());
         }
         self.reconcile(&flow);
     }

@@ -1,20 +1,20 @@
 //! One flow at an endpoint: the machine, its bytes, its lanes ([`FlowInner`]).
 
-mod contact;
+mod connectivity;
 mod credit;
 mod durability;
-mod keeping;
+mod lane_io;
 mod lanes;
-mod silence;
+mod persistence;
 pub(crate) mod spool;
 mod statistics;
-mod transmit;
+mod timer;
 
 pub(crate) use durability::Durable;
 pub use lanes::CarrierId;
 pub(crate) use lanes::{Carried, Signals};
 
-use self::contact::{Contact, Timing};
+use self::connectivity::{Connectivity, Timing};
 use self::durability::Durability;
 use self::lanes::Lanes;
 use self::statistics::Statistics;
@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::error::FlowError;
 use crate::memory::budget::{MemoryBudget, MemoryUse};
 use crate::memory::buffer::{ReceiveBuffer, SendBuffer};
-use crate::memory::intake::Intake;
+use crate::memory::decoder::FrameDecoder;
 use crate::memory::window::{WINDOW_MIN, Window};
 use crate::options::{AckPolicy, FlowEvent, FlowOptions, FlowStats, Status};
 use bytes::Bytes;
@@ -79,7 +79,7 @@ pub(crate) struct State {
     /// The application has dropped its end: what comes is thrown away.
     is_abandoned: bool,
     pub(crate) lanes: Lanes,
-    pub(crate) contact: Contact,
+    pub(crate) connectivity: Connectivity,
     timing: Timing,
     pub(crate) durability: Durability,
     statistics: Statistics,
@@ -188,7 +188,7 @@ impl FlowInner {
             over: None,
             is_abandoned: false,
             lanes: Lanes::default(),
-            contact: Contact::new(machine.record().opening.is_none(), now),
+            connectivity: Connectivity::new(machine.record().opening.is_none(), now),
             timing: Timing::new(now),
             durability: Durability::default(),
             statistics: Statistics::default(),
@@ -270,8 +270,8 @@ impl FlowInner {
     }
 
     /// Takes in what has come over a lane. False: the lane is closed.
-    pub(crate) fn take_in(self: &Arc<Self>, lane: LaneId, intake: &mut Intake) -> Result<bool, LaneError> {
-        self.act(|state, now| state.take_in(lane, intake, now))
+    pub(crate) fn take_in(self: &Arc<Self>, lane: LaneId, decoder: &mut FrameDecoder) -> Result<bool, LaneError> {
+        self.act(|state, now| state.take_in(lane, decoder, now))
     }
 
     /// The other end, or the carrier, has ended a lane.
@@ -529,15 +529,15 @@ impl State {
         if self.todo.set_timer {
             self.timing.watched = Some(now);
         }
-        if self.contact.is_parked && self.has_to_say() {
-            (self.contact.is_parked, self.todo.reconcile) = (false, true);
+        if self.connectivity.is_parked && self.has_to_say() {
+            (self.connectivity.is_parked, self.todo.reconcile) = (false, true);
         }
         // Whoever is offline and has something to say now asks for a carrier, once.
         let asks = self.over.is_none()
-            && !self.contact.wants_carrier
+            && !self.connectivity.wants_carrier
             && self.lanes.is_empty()
             && self.lanes.opening.is_empty();
-        self.todo.reconcile |= flow.is_device && asks && !self.contact.is_parked && self.has_to_say();
+        self.todo.reconcile |= flow.is_device && asks && !self.connectivity.is_parked && self.has_to_say();
         let is_quiet = self.is_quiet();
         self.todo.commit = self.durability.begins(is_quiet, self.machine.ended().is_some());
         if let Some(spool) = self.durability.spool.as_mut().filter(|_| self.over.is_none()) {
@@ -584,7 +584,7 @@ impl State {
                 self.todo.reconcile = true;
             }
             Event::Parked => {
-                self.contact.is_parked = true;
+                self.connectivity.is_parked = true;
                 self.statistics.tell(FlowEvent::Parked);
             }
             Event::Deadline(at) => {
@@ -614,10 +614,10 @@ impl State {
     fn publish(&self, flow: &FlowInner) {
         flow.status.send_if_modified(|status| {
             let new = Status {
-                network: self.contact.network.clone().filter(|_| self.contact.offline_since.is_none()),
-                offline_since: self.contact.offline_since,
+                network: self.connectivity.network.clone().filter(|_| self.connectivity.offline_since.is_none()),
+                offline_since: self.connectivity.offline_since,
                 is_delivered: self.machine.outgoing().is_done(),
-                wants_carrier: self.contact.wants_carrier,
+                wants_carrier: self.connectivity.wants_carrier,
                 over: self.over,
             };
             let is_new = *status != new;
@@ -641,12 +641,13 @@ impl State {
         if let Some(rtt) = entry.on.carrier.rtt() {
             self.machine.set_rtt(lane, rtt);
         }
-        (self.contact.was_attached, self.contact.is_parked, self.contact.wants_carrier) = (true, false, false);
+        (self.connectivity.was_attached, self.connectivity.is_parked, self.connectivity.wants_carrier) =
+            (true, false, false);
         // The store thinks that it is parked.
         self.durability.make_stale();
-        self.contact.has_news = false;
-        let offline_since = self.contact.offline_since.take();
-        let before = self.contact.network.replace(network.clone());
+        self.connectivity.has_news = false;
+        let offline_since = self.connectivity.offline_since.take();
+        let before = self.connectivity.network.replace(network.clone());
         self.statistics.tell(FlowEvent::Attached { network: network.clone() });
         if let (Some(since), Some(_)) = (offline_since, &before) {
             self.statistics.tell(FlowEvent::Resumed { after: now.since(since) });
@@ -663,8 +664,8 @@ impl State {
     }
 
     fn went_offline(&mut self, flow: &FlowInner, now: Timestamp) {
-        if self.contact.offline_since.is_none() {
-            self.contact.offline_since = Some(now);
+        if self.connectivity.offline_since.is_none() {
+            self.connectivity.offline_since = Some(now);
             self.timing.pause_at = None;
             self.todo.set_timer = true;
             self.durability.make_stale();
@@ -676,7 +677,7 @@ impl State {
     fn refused(&mut self, lane: LaneId, refusal: Refusal, now: Timestamp) {
         let is_final = match refusal {
             Refusal::Unknown | Refusal::NoService | Refusal::Version => true,
-            Refusal::Full => !self.contact.was_attached,
+            Refusal::Full => !self.connectivity.was_attached,
             Refusal::Stale { .. } | Refusal::Ended { .. } | Refusal::Busy { .. } => false,
         };
         if is_final && !self.machine.is_attached() {
@@ -696,7 +697,7 @@ impl State {
         let over = *self.over.get_or_insert(why);
         self.statistics.tell(FlowEvent::Over(over));
         self.send.clear();
-        self.contact.wants_carrier = false;
+        self.connectivity.wants_carrier = false;
         wake(&mut self.reader);
         wake(&mut self.writer);
         self.publish(flow);
@@ -704,10 +705,10 @@ impl State {
 
     /// Whether the flow could use a carrier that is not there.
     pub(crate) fn want_carrier(&mut self, wants: bool, flow: &FlowInner) -> bool {
-        if self.contact.wants_carrier == wants {
+        if self.connectivity.wants_carrier == wants {
             return false;
         }
-        self.contact.wants_carrier = wants;
+        self.connectivity.wants_carrier = wants;
         if wants {
             self.statistics.tell(FlowEvent::WantsCarrier);
         }
@@ -743,7 +744,7 @@ impl State {
         let (outgoing, incoming) = (self.machine.outgoing(), self.machine.incoming());
         let sends = outgoing.acked() < outgoing.end() || (outgoing.is_finished() && !outgoing.is_done());
         let wants = incoming.consumed().min(incoming.kept()) + self.options.window >= incoming.granted() + CREDIT_NEWS;
-        sends || self.contact.has_news || self.over.is_some() || (wants && incoming.end().is_none())
+        sends || self.connectivity.has_news || self.over.is_some() || (wants && incoming.end().is_none())
     }
 
     /// The offset of the next byte to be read.
@@ -758,13 +759,13 @@ impl State {
 
     pub(crate) fn set_deadline(&mut self, at: Option<UnixTime>) {
         self.machine.set_deadline(at);
-        self.contact.has_news = true;
+        self.connectivity.has_news = true;
         self.todo.set_timer = true;
     }
 
     pub(crate) fn set_size(&mut self, size: Option<u64>) {
         self.machine.set_size(size);
-        self.contact.has_news = true;
+        self.connectivity.has_news = true;
     }
 }
 

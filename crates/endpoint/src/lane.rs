@@ -1,7 +1,7 @@
 //! The two tasks of a lane: one reads, one writes.
 
 use crate::flow::{FlowInner, Next, Signals};
-use crate::memory::intake::Intake;
+use crate::memory::decoder::FrameDecoder;
 use bytes::Bytes;
 use hoop_carrier::{Lane, LaneReceiver, LaneSender};
 use hoop_flow::LaneId;
@@ -18,10 +18,10 @@ const GATHER_MAX: usize = 16;
 /// How long a lane that closes has for its last bytes: a carrier that still works needs far less, and one that does not holds up nothing longer.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-/// Runs a lane that the machine knows until it is done with. `intake` has what came before.
-pub(crate) fn run(flow: &Arc<FlowInner>, id: LaneId, signals: Arc<Signals>, lane: Lane, intake: Intake) {
+/// Runs a lane that the machine knows until it is done with. `decoder` has what came before.
+pub(crate) fn run(flow: &Arc<FlowInner>, id: LaneId, signals: Arc<Signals>, lane: Lane, decoder: FrameDecoder) {
     let Lane { sender, receiver } = lane;
-    let reader = tokio::spawn(read(flow.clone(), id, receiver, intake));
+    let reader = tokio::spawn(read(flow.clone(), id, receiver, decoder));
     let flow = flow.clone();
     tokio::spawn(async move {
         write(&flow, id, &signals, sender).await;
@@ -34,10 +34,10 @@ pub(crate) fn run(flow: &Arc<FlowInner>, id: LaneId, signals: Arc<Signals>, lane
     });
 }
 
-async fn read(flow: Arc<FlowInner>, id: LaneId, mut receiver: Box<dyn LaneReceiver>, mut intake: Intake) {
+async fn read(flow: Arc<FlowInner>, id: LaneId, mut receiver: Box<dyn LaneReceiver>, mut decoder: FrameDecoder) {
     let (mut is_open, mut chunks) = (true, [const { Bytes::new() }; GATHER_MAX]);
     loop {
-        match flow.take_in(id, &mut intake) {
+        match flow.take_in(id, &mut decoder) {
             Ok(true) if is_open => {}
             Ok(_) => break,
             Err(error) => {
@@ -46,7 +46,7 @@ async fn read(flow: Arc<FlowInner>, id: LaneId, mut receiver: Box<dyn LaneReceiv
             }
         }
         match receiver.receive_chunks(&mut chunks).await {
-            Ok(Some(came)) => chunks[..came].iter_mut().for_each(|chunk| intake.push(std::mem::take(chunk))),
+            Ok(Some(came)) => chunks[..came].iter_mut().for_each(|chunk| decoder.push(std::mem::take(chunk))),
             Ok(None) | Err(_) => is_open = false,
         }
     }

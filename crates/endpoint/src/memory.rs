@@ -1,6 +1,6 @@
-//! What of a flow is in memory: how much may be ([`budget`], [`window`]), where it lies ([`buffer`]), and how it is taken out of what comes ([`intake`]).
+//! What of a flow is in memory: how much may be ([`budget`], [`window`]), where it lies ([`buffer`]), and how it is taken out of what comes ([`decoder`]).
 
 pub(crate) mod budget;
 pub(crate) mod buffer;
-pub(crate) mod intake;
+pub(crate) mod decoder;
 pub(crate) mod window;

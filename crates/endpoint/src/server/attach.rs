@@ -4,7 +4,7 @@ use super::inner::ServerInner;
 use super::parking::unpack;
 use crate::flow::{Carried, FlowInner, Signals, first_options, machine_options};
 use crate::lane::{self, RECEIVE_MAX};
-use crate::memory::intake::{Intake, Piece};
+use crate::memory::decoder::{FrameDecoder, Piece};
 use bytes::Bytes;
 use hoop_carrier::Lane;
 use hoop_flow::frame::{Frame, FrameError, Open, Refusal, Resume};
@@ -46,11 +46,11 @@ pub(super) async fn accept_lanes(server: Weak<ServerInner>, on: Carried, greetin
 }
 
 /// The first frame of a lane. None: it is none that a lane begins with.
-async fn greeting(lane: &mut Lane, intake: &mut Intake) -> Option<Result<Bytes, Refusal>> {
+async fn greeting(lane: &mut Lane, decoder: &mut FrameDecoder) -> Option<Result<Bytes, Refusal>> {
     loop {
-        match intake.next() {
+        match decoder.next() {
             Ok(Some(Piece::Frame(frame))) => return Some(Ok(frame)),
-            Ok(None) => intake.push(lane.receiver.receive(RECEIVE_MAX).await.ok()??),
+            Ok(None) => decoder.push(lane.receiver.receive(RECEIVE_MAX).await.ok()??),
             Err(FrameError::Version(_)) => return Some(Err(Refusal::Version)),
             Ok(Some(Piece::Data { .. })) | Err(_) => return None,
         }
@@ -103,8 +103,8 @@ type Started = (Arc<FlowInner>, LaneId, Arc<Signals>);
 
 impl ServerInner {
     async fn greet(self: Arc<Self>, on: Carried, mut lane: Lane) {
-        let mut intake = Intake::default();
-        let Ok(Some(greeting)) = timeout(GREETING_MAX, greeting(&mut lane, &mut intake)).await else { return };
+        let mut decoder = FrameDecoder::default();
+        let Ok(Some(greeting)) = timeout(GREETING_MAX, greeting(&mut lane, &mut decoder)).await else { return };
         let frame = match greeting {
             Ok(frame) => frame,
             Err(refusal) => return refuse(lane, refusal).await,
@@ -128,7 +128,7 @@ impl ServerInner {
                     tracing::debug!(device = %flow.name.device, "a device has as many carriers as it may");
                     out.close();
                 }
-                lane::run(&flow, id, signals, lane, intake);
+                lane::run(&flow, id, signals, lane, decoder);
             }
             Err(refusal) => {
                 tracing::debug!(device = %host, ?refusal, "a device is refused");

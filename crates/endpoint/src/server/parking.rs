@@ -56,7 +56,7 @@ pub(super) async fn tick(server: Weak<ServerInner>, store: Arc<dyn FlowStore>) {
 impl ServerInner {
     /// Parks a flow that has been quiet and offline for long; says when it will have been.
     pub(super) fn park_offline(&self, flow: &Arc<FlowInner>) -> Option<Timestamp> {
-        let since = flow.peek().contact.offline_since.filter(|_| self.config.parks)?;
+        let since = flow.peek().connectivity.offline_since.filter(|_| self.config.parks)?;
         let (at, now) = (since + OFFLINE_QUIET, self.config.clock.now());
         if at > now {
             return Some(at);
@@ -133,7 +133,7 @@ impl ServerInner {
         while let Some((record, attachment, syncs)) = flow.take_commit() {
             let life = {
                 let state = flow.peek();
-                match state.contact.offline_since {
+                match state.connectivity.offline_since {
                     Some(_) => Life::Parked,
                     None if state.is_quiet() => Life::Quiet,
                     None => Life::Live,

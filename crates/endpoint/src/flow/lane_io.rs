@@ -1,7 +1,7 @@
 //! What each lane of a flow says and hears.
 
 use super::{LaneError, Next, State};
-use crate::memory::intake::{Intake, Piece};
+use crate::memory::decoder::{FrameDecoder, Piece};
 use bytes::{Bytes, BytesMut};
 use hoop_flow::frame::{DATA_MAX, Frame, put_data_head};
 use hoop_flow::{LaneId, Transmit, Violation};
@@ -68,16 +68,21 @@ impl State {
         Next::Wait(until)
     }
 
-    pub(super) fn take_in(&mut self, lane: LaneId, intake: &mut Intake, now: Timestamp) -> Result<bool, LaneError> {
+    pub(super) fn take_in(
+        &mut self,
+        lane: LaneId,
+        decoder: &mut FrameDecoder,
+        now: Timestamp,
+    ) -> Result<bool, LaneError> {
         let Some(at) = self.lanes.entries.iter().position(|entry| entry.id == lane) else { return Ok(false) };
         if self.durability.is_put_away {
-            while intake.next()?.is_some() {}
+            while decoder.next()?.is_some() {}
             return Ok(true);
         }
         self.lanes.entries[at].heard = now;
         self.lanes.heard(self.lanes.entries[at].on.id);
         let mut data = 0;
-        match self.take_pieces(lane, intake, &mut data, now) {
+        match self.take_pieces(lane, decoder, &mut data, now) {
             Ok(()) => {}
             // This end has closed it; what still came goes over another, if it is wanted.
             Err(LaneError::Violation(Violation::NoLane)) => return Ok(false),
@@ -95,12 +100,12 @@ impl State {
     fn take_pieces(
         &mut self,
         lane: LaneId,
-        intake: &mut Intake,
+        decoder: &mut FrameDecoder,
         data: &mut u64,
         now: Timestamp,
     ) -> Result<(), LaneError> {
         let mut run = Run::default();
-        while let Some(piece) = intake.next()? {
+        while let Some(piece) = decoder.next()? {
             match piece {
                 Piece::Data { offset, octets } => {
                     *data += octets.len() as u64;

@@ -1,11 +1,11 @@
-//! Whether the other end can be reached, and when a flow is looked at again: [`Contact`], [`Timing`].
+//! Whether the other end can be reached, and when a flow is looked at again: [`Connectivity`], [`Timing`].
 
 use crate::options::Network;
 use hoop_units::Timestamp;
 
 /// Whether the other end can be reached.
 #[derive(Debug)]
-pub(crate) struct Contact {
+pub(crate) struct Connectivity {
     pub(crate) was_attached: bool,
     pub(crate) is_parked: bool,
     /// The deadline or the size was told to the machine, and no lane has been attached since.
@@ -15,7 +15,7 @@ pub(crate) struct Contact {
     pub(super) wants_carrier: bool,
 }
 
-impl Contact {
+impl Connectivity {
     /// Not attached yet in this process.
     pub(super) const fn new(was_attached: bool, now: Timestamp) -> Self {
         let offline_since = Some(now);

@@ -25,7 +25,7 @@ impl State {
         }
         let grace = if is_device { DEADLINE_ROUNDING } else { DEADLINE_GRACE };
         let deadline = self.machine.deadline().map(|at| clock.timestamp(at) + grace);
-        let offline = self.contact.offline_since.and_then(|since| Some(since + keep_offline?));
+        let offline = self.connectivity.offline_since.and_then(|since| Some(since + keep_offline?));
         let mut next = deadline.into_iter().chain(offline).min();
         if next.is_some_and(|at| at <= now) {
             self.machine.expire();

@@ -1,4 +1,4 @@
-//! Chunks of a lane to frames: [`Intake`]. Bytes of the stream stay where they lie.
+//! Chunks of a lane to frames: [`FrameDecoder`]. Bytes of the stream stay where they lie.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use hoop_flow::frame::{Frame, FrameError, Front, take_data_head};
@@ -34,7 +34,7 @@ enum Payload {
 
 /// What has come over a lane and is not used up.
 #[derive(Default, Debug)]
-pub(crate) struct Intake {
+pub(crate) struct FrameDecoder {
     /// The start of a frame that is not whole: never longer than a frame other than DATA may be.
     part: BytesMut,
     chunk: Bytes,
@@ -43,7 +43,7 @@ pub(crate) struct Intake {
     payload: Payload,
 }
 
-impl Intake {
+impl FrameDecoder {
     /// The next chunk has come.
     pub(crate) fn push(&mut self, chunk: Bytes) {
         self.more.push_back(chunk);
@@ -144,10 +144,10 @@ mod tests {
 
     /// All pieces, those of DATA joined where they adjoin.
     fn pieces<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Piece> {
-        let (mut intake, mut all) = (Intake::default(), Vec::new());
+        let (mut decoder, mut all) = (FrameDecoder::default(), Vec::new());
         for chunk in chunks {
-            intake.push(Bytes::copy_from_slice(chunk));
-            while let Some(piece) = intake.next().expect("frames") {
+            decoder.push(Bytes::copy_from_slice(chunk));
+            while let Some(piece) = decoder.next().expect("frames") {
                 match (all.last_mut(), piece) {
                     (Some(Piece::Data { offset, octets }), Piece::Data { offset: next, octets: more })
                         if *offset + octets.len() as u64 == next =>
