@@ -382,8 +382,7 @@ impl DeviceInner {
             flow.act(|state, _| {
                 state.lanes.forget(id);
                 for (lane, _) in state.lanes.open().filter(|(_, on)| *on == id).collect::<Vec<_>>() {
-                    state.machine.detach(lane);
-                    state.lanes.close(lane);
+                    state.close_lane(lane);
                 }
             });
             self.reconcile(&flow);
@@ -394,7 +393,7 @@ impl DeviceInner {
         let carriers = self.carriers.lock();
         let fits = carriers.entries.iter().filter(|entry| match &state.options.networks {
             Networks::Only(network) => *network == entry.on.network,
-            Networks::Any | Networks::Prefer(_) => !state.lanes.is_waiting(entry.on.id, now),
+            Networks::Any | Networks::Prefer(_) => true,
         });
         fits.filter(|entry| !state.lanes.is_waiting(entry.on.id, now))
             .map(|entry| Candidate {
@@ -423,10 +422,7 @@ impl DeviceInner {
         let is_up = |id: &CarrierId| state.lanes.on(*id).is_some_and(|(_, is_up)| is_up);
         if chosen.iter().any(is_up) {
             let others = state.lanes.open().filter(|(_, on)| !chosen.contains(on)).collect::<Vec<_>>();
-            for (lane, _) in others {
-                state.machine.detach(lane);
-                state.lanes.close(lane);
-            }
+            others.into_iter().for_each(|(lane, _)| state.close_lane(lane));
         }
         let missing = |id: &CarrierId| state.lanes.on(*id).is_none() && !state.lanes.opening.contains(id);
         let open = chosen.into_iter().filter(missing).collect::<Vec<_>>();

@@ -280,8 +280,7 @@ impl FlowInner {
             if let Some(entry) = state.lanes.get_mut(lane) {
                 entry.is_broken = !entry.is_closing;
             }
-            state.machine.detach(lane);
-            state.lanes.close(lane);
+            state.close_lane(lane);
         });
     }
 
@@ -476,10 +475,7 @@ impl FlowInner {
     pub(crate) fn dismiss(self: &Arc<Self>, why: FlowError) {
         self.act(|state, _| {
             state.end(why, self);
-            for lane in state.lanes.ids() {
-                state.machine.detach(lane);
-                state.lanes.close(lane);
-            }
+            state.lanes.ids().into_iter().for_each(|lane| state.close_lane(lane));
         });
     }
 
@@ -601,10 +597,7 @@ impl State {
             Event::Ended { code } => {
                 self.end(FlowError::Ended(code), flow);
                 if flow.is_device {
-                    for lane in self.lanes.ids() {
-                        self.machine.detach(lane);
-                        self.lanes.close(lane);
-                    }
+                    self.lanes.ids().into_iter().for_each(|lane| self.close_lane(lane));
                 }
                 self.todo.reconcile = true;
             }
@@ -632,6 +625,12 @@ impl State {
         if self.machine.outgoing().is_done() {
             self.publish(flow);
         }
+    }
+
+    /// Nothing more goes over a lane, and its tasks end.
+    pub(crate) fn close_lane(&mut self, lane: LaneId) {
+        self.machine.detach(lane);
+        self.lanes.close(lane);
     }
 
     fn attached(&mut self, lane: LaneId, flow: &FlowInner, now: Timestamp) {

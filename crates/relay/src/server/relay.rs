@@ -310,11 +310,11 @@ fn text_of(
 
 impl Carrying {
     /// Ends what devices have here that were shut out.
-    fn revoke(&self, hosts: Vec<DeviceId>) {
-        for host in hosts {
-            let flows = self.server.revoke(host, codes::REVOKED);
+    fn revoke(&self, devices: Vec<DeviceId>) {
+        for device in devices {
+            let flows = self.server.revoke(device, codes::REVOKED);
             self.counters.revoked(flows);
-            tracing::info!(target: "audit", act = "shut-out", host = hex::encode(host.0), flows, "a device was shut out");
+            tracing::info!(target: "audit", act = "shut-out", device = hex::encode(device.0), flows, "a device was shut out");
         }
     }
 }
