@@ -349,22 +349,23 @@ impl Spool {
         let Some(lost) = self.shared.index().spoil(id, spoilt, reason, now)? else { return Ok(()) };
         self.shared.changed();
         // What does not count any more takes no room either. Nobody writes what is stored.
-        let punch = |body: &Body, range: ByteRange| {
-            self.shared.disk.punch(body.file(), ByteRange::new(body.at(range.start), body.at(range.end)));
+        let punch = |body: &Body, range: ByteRange, stays: &RangeSet| {
+            self.shared.disk.punch(body.file(), body.whole_blocks(range, stays));
         };
         match live.map(|live| (live, live.state())) {
             Some((live, mut state)) => {
                 // What is written and not stored stays as it is.
                 for range in spoilt.iter().flat_map(|range| parts_of(&state.stored, range)).collect::<Vec<_>>() {
-                    punch(&live.body, range);
                     state.stored.remove(range);
                     state.written.remove(range);
+                    punch(&live.body, range, &state.written);
                 }
             }
             None => {
                 let body =
                     kept.and_then(|kept| self.open_body(id, &kept, OpenOptions::new().read(true).write(true)).ok());
-                body.iter().for_each(|body| spoilt.iter().for_each(|range| punch(body, range)));
+                let stays = self.shared.index().get(id)?.map(|upload| upload.stored).unwrap_or_default();
+                body.iter().for_each(|body| spoilt.iter().for_each(|range| punch(body, range, &stays)));
             }
         }
         self.shared.room().kept -= lost;
@@ -778,6 +779,7 @@ mod tests {
     use crate::model::error::CommitError;
     use crate::model::upload::Offer;
     use rusqlite::Connection;
+    use std::os::unix::fs::MetadataExt as _;
 
     const NOW: UnixTime = UnixTime(1_000_000);
 
@@ -851,6 +853,10 @@ mod tests {
             let stopped = Change { state: Some(State::Stopped), ..Change::default() };
             spool.change_soon(offer.id, &stopped, NOW).unwrap();
             spool.settle().unwrap();
+            if len > SHARED_MAX {
+                let left = std::fs::metadata(spool.shared.file(offer.id)).unwrap().blocks();
+                assert_eq!(left, 0, "nothing of it counts, however long its sender stays");
+            }
             intake.write_at(90, &[7; 10]).unwrap();
             drop(intake);
             assert!(!spool.shared.file(offer.id).exists());
@@ -859,6 +865,30 @@ mod tests {
                 assert!(!bytes.windows(10).any(|some| some == [7; 10]), "what came after its end");
             }
         }
+    }
+
+    #[test]
+    fn messages_that_break_off_leave_no_blocks_behind() {
+        const RECORD: u64 = 64 << 10;
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let offer = Offer { total: Some(40 * RECORD), ..offer(b"prelude") };
+        acts(&spool, &offer, ByteRange::new(7, 90));
+        let blocks = || std::fs::metadata(spool.shared.file(offer.id)).unwrap().blocks();
+        let before = blocks();
+        for record in (1..40).rev() {
+            let Begin::Take(mut intake) = spool.begin(&offer).unwrap() else { panic!("most of it is missing") };
+            intake.write_at(record * RECORD + 7, &[7]).unwrap();
+        }
+        assert_eq!(blocks(), before);
+        // Neighbours are spoilt one after the other.
+        acts(&spool, &offer, ByteRange::new(7, 5 * RECORD + 7));
+        for record in 1..5 {
+            let range = ByteRange::new(record * RECORD + 7, (record + 1) * RECORD + 7);
+            let reason = Reason::new("record-corrupt", "");
+            spool.spoil(offer.id, &[range].into_iter().collect(), &reason, NOW).unwrap();
+        }
+        assert_eq!(blocks(), (RECORD + 4096) / 512);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! goes when no upload is left in it.
 
 use crate::disk::sys;
+use hoop_units::{ByteRange, RangeSet};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -22,7 +23,7 @@ pub const SHARED_MAX: u64 = 1 << 20;
 const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// Extents begin at multiples of this: the blocks that file systems give back, and the pages that kernels write.
-const BLOCK_BYTES: u64 = 4096;
+pub const BLOCK_BYTES: u64 = 4096;
 
 /// Where an upload's bytes lie: from byte `base` of a segment on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -282,6 +283,16 @@ impl Body {
             Self::Own(_) => offset,
             Self::Shared(held) => held.base + offset,
         }
+    }
+
+    /// Where a range that nobody needs lies in the file, with the rest of the blocks at its ends if nothing of them `stays`: punching leaves a block
+    /// that it covers in part.
+    pub fn whole_blocks(&self, range: ByteRange, stays: &RangeSet) -> ByteRange {
+        let before = stays.iter().take_while(|span| span.end <= range.start).last().map_or(0, |span| span.end);
+        let after = stays.iter().map(|span| span.start).find(|start| *start >= range.end);
+        let start = self.at(range.start) / BLOCK_BYTES * BLOCK_BYTES;
+        let end = self.at(range.end).next_multiple_of(BLOCK_BYTES);
+        ByteRange::new(start.max(self.at(before)), after.map_or(end, |after| end.min(self.at(after))))
     }
 
     /// The segment that it is in; `None`: it has a file of its own.

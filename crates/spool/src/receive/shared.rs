@@ -13,7 +13,7 @@ use crate::receive::live::Live;
 use crate::receive::lives::Lives;
 use crate::receive::payload::Sealed;
 use crate::receive::room::Room;
-use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
+use hoop_units::{AddressKey, ByteRange, RangeSet, UnixTime, UploadId};
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::fs;
@@ -158,11 +158,13 @@ impl Shared {
 
     /// Lets the payload of an upload go, once it is on disk that it does not count.
     pub fn let_go(&self, id: UploadId, freed: Freed, is_durable: bool) {
-        if let Some(live) = self.lives().receiving.get(&id) {
-            live.state().ended = true;
-        }
+        let live = self.lives().receiving.get(&id).cloned();
+        live.iter().for_each(|live| live.state().ended = true);
         match is_durable {
-            true => self.remove(id, freed.extent, freed.total),
+            true => {
+                self.remove(id, freed.extent, freed.total);
+                live.iter().for_each(|live| self.empty(live));
+            }
             false => self.going().waiting.push((id, freed)),
         }
         self.remove_ready();
@@ -182,6 +184,9 @@ impl Shared {
             if let Some(leaving) = &leaving
                 && (leaving.ids().is_empty() || self.index().has_own_file(id).unwrap_or(true))
             {
+                // It counts no more, and its senders may take their time.
+                let live = self.lives().receiving.get(&id).cloned();
+                live.iter().filter(|live| live.state().ended).for_each(|live| self.empty(live));
                 continue;
             }
             self.remove(id, freed.extent, freed.total);
@@ -255,6 +260,12 @@ impl Shared {
         room.written -= state.written.len() - state.stored.len();
     }
 
+    /// Gives back all that an upload which is over has in its file, which somebody may have open.
+    fn empty(&self, live: &Live) {
+        let end = live.state().written.iter().last().map_or(0, |span| span.end);
+        self.disk.punch(live.body.file(), live.body.whole_blocks(ByteRange::new(0, end), &RangeSet::new()));
+    }
+
     /// Removes what nobody recorded of an upload that nobody sends any more; all of it if it is not recorded, or ended while they were at
     /// it. Whether it is recorded.
     fn give_back(&self, live: &Live) -> bool {
@@ -268,15 +279,15 @@ impl Shared {
         let end = state.written.iter().last().map_or(0, |span| span.end);
         let (has_ended, is_partly_recorded) = (state.ended, state.written.len() > state.stored.len());
         // Gaps that nobody wrote are holes already.
-        let gaps: Vec<ByteRange> = state.stored.missing(end).collect();
+        let gaps: Vec<ByteRange> =
+            state.stored.missing(end).map(|gap| live.body.whole_blocks(gap, &state.stored)).collect();
         drop(state);
-        let at = |gap: ByteRange| ByteRange::new(live.body.at(gap.start), live.body.at(gap.end));
         let has_ended = has_ended && self.index().kept_file(live.id).is_ok_and(|kept| kept.is_none());
         // Whoever let the payload go left it to them. Should it not be on disk yet that it ended, it stays for the sweep.
         match has_ended && self.settle().is_ok() {
             true if live.body.extent().is_none() => self.disk.remove(&self.file(live.id)),
-            true => self.disk.punch(live.body.file(), at(ByteRange::new(0, end))),
-            false if is_partly_recorded => gaps.into_iter().for_each(|gap| self.disk.punch(live.body.file(), at(gap))),
+            true => self.empty(live),
+            false if is_partly_recorded => gaps.into_iter().for_each(|gap| self.disk.punch(live.body.file(), gap)),
             false => {}
         }
         true
