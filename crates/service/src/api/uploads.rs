@@ -254,19 +254,20 @@ impl Action {
 
 async fn stop(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem> {
     note_what_comes(api, id).await?;
-    let entry = match apply(api, id, Change::Stop).await? {
-        Changed::Done(upload) => Entry::of(upload, None),
-        Changed::Refused(upload) if upload.state == State::Stopped => Entry::of(upload, None),
+    let stopped = api.context.store.stop(grant.new_mark(api, id), api.context.clock.unix()).await;
+    let entry = match stopped.map_err(store_problem)? {
+        (Changed::Done(upload), _) => Entry::of(upload, None),
+        (Changed::Refused(upload), _) if upload.state == State::Stopped => Entry::of(upload, None),
         // It has ended, and its bytes are kept for a release.
-        Changed::Refused(upload) if upload.kept => match apply(api, id, Change::LetGo).await? {
+        (Changed::Refused(upload), _) if upload.kept => match apply(api, id, Change::LetGo).await? {
             Changed::Done(upload) | Changed::Refused(upload) if !upload.kept && upload.state.is_final() => {
                 Entry::of(upload, None)
             }
             Changed::Done(upload) | Changed::Refused(upload) => return Err(done(&upload)),
             Changed::Unknown => return Err(unknown()),
         },
-        Changed::Refused(upload) => return Err(done(&upload)),
-        Changed::Unknown => Entry::announced(mark(api, grant.new_mark(api, id), |marked| marked.stopped = true).await?),
+        (Changed::Refused(upload), _) => return Err(done(&upload)),
+        (Changed::Unknown, marked) => Entry::announced(marked.ok_or_else(no_room_to_mark)?),
     };
     api.receive.in_flight.halt(id, Some(Code::UploadStopped)).await;
     api.receive.room.give_back(id);

@@ -370,12 +370,16 @@ impl Upload {
         self.state == State::Receiving && self.facts.is_none()
     }
 
-    /// The room that it takes on disk while its body is kept, in whole [`BLOCK`]s: what has come, and of what is held
-    /// its path, answer and token as well, which can be longer. Those of what has ended are counted apart.
+    /// The room that it takes on disk while its body is kept, in whole [`BLOCK`]s: what has come, and what can be longer.
+    /// That is the token of a release, and of what is held its path and answer as well. What has ended is counted apart.
     pub fn room(&self) -> u64 {
         let path = self.facts.as_ref().map_or(0, |facts| facts.path.len());
         let sealed = |octets: &Option<Vec<u8>>| octets.as_ref().map_or(0, Vec::len);
-        let row = if self.state == State::Held { path + sealed(&self.answer) + sealed(&self.token) } else { 0 };
+        let row = match self.state {
+            State::Held => path + sealed(&self.answer) + sealed(&self.token),
+            state if state.is_final() => 0,
+            _ => sealed(&self.token),
+        };
         let bytes = self.received.len().saturating_add(row as u64);
         bytes.checked_next_multiple_of(BLOCK).unwrap_or(bytes)
     }
@@ -511,6 +515,17 @@ mod tests {
             upload.apply(change, UnixTime(5)).unwrap();
         }
         assert_eq!(upload.attempts, 1);
+    }
+
+    #[test]
+    fn the_token_of_a_release_counts_until_the_upload_has_ended() {
+        let mut upload = upload(State::Held);
+        let before = upload.room();
+        let release = Change::Release { token: vec![1; 8_192], owner: [1; 16], twice: false };
+        upload.apply(release, UnixTime(9)).unwrap();
+        assert_eq!((upload.state, upload.room()), (State::Received, before + 8_192));
+        upload.apply(Change::Stop, UnixTime(9)).unwrap();
+        assert_eq!(upload.room(), before);
     }
 
     #[test]

@@ -286,6 +286,11 @@ fn what_a_payer_has_is_told_and_who_has_no_beginning(index: &Arc<dyn Index>) {
     index.receive(&progress(1, 20), false).unwrap();
     assert_eq!((paid(address).bytes, paid(Payer::Owner([1; 16])).bytes), (BLOCK, 3 * BLOCK));
     index.disposed(vec![id(5)]).unwrap();
+    assert_eq!(paid(Payer::Owner([1; 16])).uploads, 3, "it needs its body");
+    assert_eq!(index.need_no_body(vec![id(5), id(77)]).unwrap(), [id(77)]);
+    done(apply(index, 5, Change::Stop));
+    assert_eq!(index.need_no_body(vec![id(5), id(77)]).unwrap(), [id(5), id(77)]);
+    index.disposed(vec![id(5)]).unwrap();
     assert_eq!((paid(Payer::Owner([1; 16])).uploads, headless(UnixTime(999).into())), (2, vec![]));
 }
 

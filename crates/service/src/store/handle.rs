@@ -264,6 +264,17 @@ impl Store {
         Ok(paused)
     }
 
+    /// Stops an upload, and tells who waits for it ([`Index::stop`]).
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub async fn stop(&self, new: Marked, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError> {
+        let (id, owner) = (new.id, new.owner);
+        let stopped = self.with(move |index| index.stop(new, now)).await?;
+        self.announce(id, Some(owner));
+        Ok(stopped)
+    }
+
     /// Takes a pause back, and tells who waits for the upload ([`Index::resume`]).
     ///
     /// # Errors
@@ -326,6 +337,7 @@ impl Store {
     pub async fn dispose(&self, ids: Vec<UploadId>) -> Result<(), StoreError> {
         let bodies = self.bodies.clone();
         let work = move |index: &dyn Index| {
+            let ids = index.need_no_body(ids)?;
             let (gone, left): (Vec<_>, Vec<_>) =
                 ids.into_iter().map(|id| bodies.remove(id).map(|()| id)).partition(Result::is_ok);
             index.disposed(gone.into_iter().flatten().collect())?;

@@ -91,6 +91,9 @@ pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     /// Pauses an upload. One of which nothing has come, or no record 0, is marked as `new` in the same transaction: it may
     /// be forgotten, and stays paused. Unknown and without a mark: there is no room for another.
     fn pause(&self, new: Marked, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError>;
+    /// Stops an upload. One of which nothing has come is marked as `new` in the same transaction. Unknown and without a
+    /// mark: there is no room for another.
+    fn stop(&self, new: Marked, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError>;
     /// Takes a pause back, and its mark with it.
     fn resume(&self, id: UploadId, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError>;
     /// Applies [`Change::LetGo`] to each of these at once, and tells what came of each.
@@ -130,6 +133,8 @@ pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     /// Shortens ended uploads while a payer has more than its share, or all have too much. Returns how many of a
     /// bounded number. Each [`Index::apply`] that ends an upload does the same.
     fn shed(&self) -> Result<usize, StoreError>;
+    /// Which of these need no body: those that are over and not kept, and those that nobody knows.
+    fn need_no_body(&self, ids: Vec<UploadId>) -> Result<Vec<UploadId>, StoreError>;
     /// Notes that bodies were deleted.
     fn disposed(&self, ids: Vec<UploadId>) -> Result<(), StoreError>;
     /// Forgets uploads that nobody may ask for any more, and closes the days on which their tickets end ([`Closed`]).

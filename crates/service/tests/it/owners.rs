@@ -2,7 +2,10 @@
 
 use crate::support::device::{Ticket, ask, seal};
 use crate::support::upstream::{Arrival, Behaviour, Upstream, answer};
-use crate::support::{self, Sidecar, wire::Reply};
+use crate::support::{
+    self, Sidecar, device,
+    wire::{self, Reply},
+};
 use hoop_service::Routes;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -227,4 +230,36 @@ async fn every_document_says_that_it_is_what_it_says() {
         let reply = sidecar.send("GET", path, &[], b"").await;
         assert_eq!(reply.field("x-content-type-options"), Some("nosniff"), "{path}");
     }
+}
+
+/// Otherwise its owner is told that it has stopped, and its sender that it was received.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_upload_that_is_stopped_as_it_comes_is_stopped_for_good() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| config.tickets_per_minute = 10_000).await;
+    let mut races = tokio::task::JoinSet::new();
+    for n in 0..400_u64 {
+        let ticket = device::ticket(&sidecar).await;
+        let (at, sealed) = (sidecar.address, device::seal(&ticket, b"short"));
+        races.spawn(async move {
+            let path = format!("/hoop/uploads/{}", ticket.id);
+            let stop = async {
+                tokio::time::sleep(std::time::Duration::from_millis(n % 5)).await;
+                wire::send(at, "DELETE", &path, &[("Hoop-Token", &ticket.token)], b"").await.status
+            };
+            let post = wire::send(at, "POST", "/hoop/post", &[], &sealed.z);
+            (sealed.id.clone(), tokio::join!(stop, post).0)
+        });
+    }
+    let mut stopped = 0;
+    for (id, status) in races.join_all().await {
+        if status < 300 {
+            let state = sidecar.send("HEAD", &format!("/hoop/post/{id}"), &[], b"").await;
+            let state = state.field("hoop-state").map(str::to_owned);
+            assert!(state.is_none() || state.as_deref() == Some("stopped"), "{id}: {status}, {state:?}");
+            stopped += 1;
+        }
+    }
+    assert!(stopped > 0);
+    sidecar.forgets_bodies().await;
 }

@@ -245,6 +245,20 @@ impl Index for SqliteIndex {
         })
     }
 
+    fn stop(&self, new: Marked, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError> {
+        let ended_max = self.ended_max;
+        self.in_group(move |transaction| {
+            let changed = applied(transaction, new.id, Change::Stop, now, ended_max)?;
+            let marked = match changed {
+                Changed::Unknown => {
+                    notes::marked(transaction, new, Box::new(|marked| marked.stopped = true), ended_max)?
+                }
+                Changed::Done(_) | Changed::Refused(_) => None,
+            };
+            Ok((changed, marked))
+        })
+    }
+
     fn resume(&self, id: UploadId, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError> {
         let ended_max = self.ended_max;
         self.in_group(move |transaction| {
@@ -375,9 +389,19 @@ impl Index for SqliteIndex {
         self.in_group(move |transaction| ended::shed(transaction, ended_max, ended::AT_ONCE))
     }
 
+    fn need_no_body(&self, ids: Vec<UploadId>) -> Result<Vec<UploadId>, StoreError> {
+        let connection = self.reader();
+        let sql = format!("SELECT 1 FROM uploads WHERE id = ?1 AND (kept OR state NOT IN {FINAL})");
+        let mut statement = connection.prepare_cached(&sql)?;
+        let needs = |id: UploadId| Ok::<_, StoreError>((id, statement.exists([id.0])?));
+        let looked = ids.into_iter().map(needs).collect::<Result<Vec<_>, _>>()?;
+        Ok(looked.into_iter().filter(|(_, needs)| !needs).map(|(id, _)| id).collect())
+    }
+
     fn disposed(&self, ids: Vec<UploadId>) -> Result<(), StoreError> {
         self.in_group(move |transaction| {
-            let mut statement = transaction.prepare_cached("UPDATE uploads SET has_body = 0 WHERE id = ?1")?;
+            let sql = format!("UPDATE uploads SET has_body = 0 WHERE id = ?1 AND NOT kept AND state IN {FINAL}");
+            let mut statement = transaction.prepare_cached(&sql)?;
             ids.into_iter().try_for_each(|id| Ok(statement.execute([id.0]).map(drop)?))
         })
     }
