@@ -245,7 +245,7 @@ impl Transfer<'_> {
                     self.message_bytes = (self.message_bytes.min(range.len()) / 2).max(u64::from(RECORD_SIZE));
                     continue;
                 }
-                ServiceVerdict::AskHow => return self.ask(uploads).await,
+                ServiceVerdict::AskHow => break,
                 verdict => self.apply_verdict(verdict).await?,
             }
             self.idle_messages = if self.has.len() > before { 0 } else { self.idle_messages + 1 };
@@ -253,6 +253,8 @@ impl Transfer<'_> {
                 return Err(Retryable::new(Code::DestNotHoop, "it takes messages and has no more than before").into());
             }
         }
+        // The service may take its time, and may have ended the upload: its bytes count for nobody then.
+        drop(payload);
         // The last answer said that it has all, and no more than that. It was not asked to wait for the application: that the
         // service has it is worth recording at once.
         self.ask(uploads).await

@@ -159,7 +159,7 @@ impl Admission {
             }
             false => Holding { uploads: 0, bytes: 0, away: 0, room: u64::MAX },
         };
-        let is_whole = upload.is_some_and(|upload| upload.state.is_whole());
+        let is_whole = upload.is_some_and(|upload| !upload.takes_more());
         // The spool is about to promise so much of what is missing, whatever this message brings of it.
         let stored = upload.map_or(0, |upload| upload.stored.len());
         let promised = total.saturating_sub(stored).min(PROMISED_MAX).saturating_sub(own);

@@ -5,7 +5,7 @@ use super::services::Services;
 use super::verdict::{Answer, Retryable, ServiceVerdict, judge};
 use super::well_known::{DOCUMENT_MAX, LearnedWord, Refusal, WellKnown, When};
 use crate::core::blocking::blocking;
-use hoop_http::{Body, Code, ConnectError, Connection, empty, read_limited, retry_after};
+use hoop_http::{Body, Code, ConnectError, Connection, Lines, empty, read_limited, retry_after};
 use http::request::Builder;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use parking_lot::Mutex;
@@ -221,7 +221,11 @@ fn unreachable(error: ConnectError) -> Retryable {
     };
     if code == Code::DestForbidden {
         // Its address is for the operator alone: pages read reasons, and must not learn where names lead on this network.
-        tracing::info!(%error, "a destination is refused");
+        static REFUSED: Lines = Lines::new();
+        let more = || tracing::info!("more destinations are refused than are written down in this minute");
+        if REFUSED.have_room(std::time::Instant::now(), more) {
+            tracing::info!(%error, "a destination is refused");
+        }
         return Retryable::new(code, Refusal::forbidden().why).destination();
     }
     Retryable::new(code, error).destination()

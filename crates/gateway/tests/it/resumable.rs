@@ -2,8 +2,8 @@
 
 use crate::support::service::{Service, Weather};
 use crate::support::{
-    GENEROUS, LATER, PRELUDE_LEN, Reply, Running, border, config, head, id_of, put, recorded, sealed, send, start,
-    written,
+    GENEROUS, LATER, PRELUDE_LEN, Reply, Running, border, config, head, id_of, post, put, recorded, sealed, send,
+    start, written,
 };
 use hoop_gateway::Config;
 use hoop_http::{empty, full};
@@ -107,6 +107,60 @@ async fn a_slow_service_does_not_keep_the_bytes_of_an_upload_that_was_deleted() 
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     gateway.stop().await;
+}
+
+/// The service holds the upload, and its bytes count for nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_does_not_answer_a_question_does_not_keep_bytes_that_are_deleted() {
+    let service = Service::start(|_, method, path, _| match *method == http::Method::GET {
+        true if path.starts_with("/hoop/uploads/") => Weather::Silence,
+        _ => Weather::Fair,
+    });
+    let (service, (gateway, folder)) = tokio::join!(service, gateway());
+    service.state.lock().unwrap().verdict = "held";
+    let z = sealed(1, 3 << 20, LATER);
+    assert_eq!(post(gateway.address, &service.dest(), &z).await.status, 201);
+    let end = tokio::time::Instant::now() + GENEROUS;
+    while head(gateway.address, id_of(&z)).await.header("hoop-state") != "held" {
+        assert!(tokio::time::Instant::now() < end, "it is not held");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let id = id_of(&z).to_string();
+    let file = folder.path().join("uploads").join(&id[..2]).join(format!("{id}.z"));
+    while file.exists() {
+        assert!(tokio::time::Instant::now() < end, "its bytes are kept");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    // An answer may take 40 s.
+    let end = tokio::time::Instant::now() + GENEROUS / 3;
+    while deleted_but_open(folder.path()) > 0 {
+        assert!(tokio::time::Instant::now() < end, "the deleted file stays open");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    gateway.stop().await;
+}
+
+/// It would wait for as long as the sender's last bytes may take.
+#[tokio::test]
+async fn whoever_asks_how_far_an_upload_is_does_not_wait_for_bytes_that_nobody_needs() {
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 300_000, LATER);
+    assert_eq!(post(gateway.address, NOWHERE, &z).await.status, 201);
+    let upload = begin(&gateway, z.len()).await;
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    let path = &upload[upload.find("/offload").unwrap()..];
+    let request = format!(
+        "PATCH {path} HTTP/1.1\r\nHost: {}\r\nUpload-Offset: 0\r\nUpload-Complete: ?1\r\nContent-Type: \
+         application/partial-upload\r\nContent-Length: {}\r\n\r\n",
+        gateway.address,
+        z.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(&z[..1_000]).await.unwrap();
+    // The part has begun once its answer would be next.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let asked = tokio::time::timeout(std::time::Duration::from_secs(4), look(gateway.address, &upload)).await;
+    assert!(asked.is_ok(), "it waits for a sender who says nothing");
 }
 
 #[tokio::test]

@@ -60,14 +60,13 @@ impl Append {
     /// Takes the part to its end, and records what came of it, whole or not.
     pub async fn run(mut self, mut body: RequestBody) -> Result<Appended, Refusal> {
         let result = self.take(&mut body).await;
-        if let Err(refusal) = &result {
-            if refusal.complete {
-                let token = self.token;
-                let dropped = blocking(&self.receiver.core, move |core| core.spool.drop_resource(token)).await;
-                dropped.map_err(|error| store_problem(&error))?;
-            }
-            body.linger_apart();
+        if result.as_ref().is_err_and(|refusal| refusal.complete) {
+            let token = self.token;
+            let dropped = blocking(&self.receiver.core, move |core| core.spool.drop_resource(token)).await;
+            dropped.map_err(|error| store_problem(&error))?;
         }
+        // Not here: whoever asks how far the upload is waits for its lock.
+        body.linger_apart();
         result
     }
 
@@ -96,7 +95,6 @@ impl Append {
         let intake = match begun {
             Begin::Take(intake) => intake,
             Begin::Complete(upload) => {
-                reader.body.linger().await;
                 self.finish().await?;
                 return Ok(Appended::Whole(whole(&upload)?));
             }
