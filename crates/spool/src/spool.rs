@@ -186,6 +186,10 @@ impl Spool {
         if let Some(live) = lives.receiving.get(&offer.id) {
             let state = live.state();
             same(&state.offer, state.total, offer)?;
+            if state.ended {
+                // Its senders have not noticed. What they have written is gone.
+                return known.map(|upload| Err(Box::new(upload))).ok_or_else(|| PAYLOAD_GONE.into());
+            }
             drop(state);
             self.complete_offer(live, offer)?;
             live.set_deadline(offer);
@@ -858,6 +862,7 @@ mod tests {
                 assert_eq!(left, 0, "nothing of it counts, however long its sender stays");
             }
             intake.write_at(90, &[7; 10]).unwrap();
+            assert!(matches!(spool.begin(&offer).unwrap(), Begin::Complete(_)), "nobody joins it");
             drop(intake);
             assert!(!spool.shared.file(offer.id).exists());
             for entry in std::fs::read_dir(folder.path().join("segments")).into_iter().flatten() {
