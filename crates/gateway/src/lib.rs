@@ -41,3 +41,8 @@ pub use reload::Reload;
 
 /// Where Z's first record begins, in every upload that a gateway takes.
 pub const FIRST_RECORD: u64 = crate::core::wire::PRELUDE_LEN as u64;
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -19,3 +19,8 @@ pub use introduction::{Devices, Introduction, IntroductionError, introduce, intr
 pub use server::rate_limit::ShareLimits;
 pub use server::relay::{Allowed, OFFLINE_MAX, Relay, RelayConfig, RelayError, Reload, ReloadError};
 pub use wire::NEVER_PORTS;
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,18 +1,6 @@
 //! The sidecar in front of a web application: it issues tickets, opens what gateways deliver, replays it once as the
 //! plain request that it is, and keeps the answer. Everything else passes through to the application.
 //!
-//! ```no_run
-//! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
-//! let keys = hoop_service::load_keyring("/etc/hoop/kws".as_ref())?;
-//! let (upstream, origin) = ("http://127.0.0.1:8000".parse()?, "https://photos.example".parse()?);
-//! let config = hoop_service::Config::new(upstream, origin, keys, "/var/lib/hoop-service".into());
-//! let (stop, shutdown) = hoop_http::shutdown();
-//! let service = hoop_service::Service::open(config).await?;
-//! println!("listening on {}", service.address());
-//! service.run(shutdown).await;
-//! # drop(stop); Ok(()) }
-//! ```
-//!
 //! "Rooms" are the top-level modules. Each imports only those before it: `keys`, `model`, `policy`, `store`, `config`, `context`, `receive`, `replay`, `api`, `reload`, `service`, `fuzzing`.
 //!
 //! - `keys` and `model`: what an upload is, whose, and what its owner says of it;
@@ -47,3 +35,8 @@ pub use policy::permits::{GATEWAYS_MAX, Permits};
 pub use policy::rules_file::{Routes, RoutesError};
 pub use reload::Reload;
 pub use service::{OpenServiceError, Service};
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
