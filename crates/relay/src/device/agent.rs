@@ -101,11 +101,9 @@ impl Agent {
     /// If the socket cannot be had.
     pub fn bind(path: &Path, options: FlowOptions) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
-        let mut asked = path.as_os_str().to_owned();
-        asked.push(ASKED);
         Ok(Self {
             listener,
-            asked: UnixListener::bind(asked)?,
+            asked: UnixListener::bind(hoop_files::beside(path, ASKED))?,
             status: None,
             options,
             reach_max: REACH_MAX,
@@ -126,9 +124,7 @@ impl Agent {
     /// # Errors
     /// If the sockets' permissions cannot be changed.
     pub fn serve_others(self, key: String) -> io::Result<Self> {
-        let mut asked = self.path.as_os_str().to_owned();
-        asked.push(ASKED);
-        for socket in [self.path.as_os_str(), &asked] {
+        for socket in [&self.path, &hoop_files::beside(&self.path, ASKED)] {
             std::fs::set_permissions(socket, Permissions::from_mode(0o666))?;
         }
         Ok(Self { key: Some(key), ..self })
@@ -139,8 +135,7 @@ impl Agent {
     /// # Errors
     /// If the socket cannot be had.
     pub fn tell_status(self, title: String) -> io::Result<Self> {
-        let mut path = self.path.as_os_str().to_owned();
-        path.push(STATUS);
+        let path = hoop_files::beside(&self.path, STATUS);
         let listener = UnixListener::bind(&path)?;
         std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
         Ok(Self { status: Some((listener, title)), ..self })
