@@ -45,7 +45,7 @@ pub struct Gateway {
 /// A gateway could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The address cannot be bound.
+    /// An address cannot be bound, or the owner's page would be open to others.
     #[error(transparent)]
     Listen(#[from] ServeError),
     /// The spool cannot be opened.
@@ -54,9 +54,6 @@ pub enum OpenError {
     /// The extra certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::TlsError),
-    /// The owner's page would be open to others.
-    #[error("the admin address {0} is not of this machine alone; use 127.0.0.1 or [::1]")]
-    Admin(SocketAddr),
     /// The gateway's own key cannot be read or made.
     #[error("cannot use gateway.key in the spool: {0}")]
     Key(#[source] io::Error),
@@ -86,11 +83,7 @@ impl Gateway {
         config.clock = config.clock.keep(&config.spool.join("clock"));
         let limits = server_limits(&config);
         let server = bind(&config, limits).await?;
-        let admin = match config.admin {
-            None => None,
-            Some(address) if !address.ip().is_loopback() => return Err(OpenError::Admin(address)),
-            Some(address) => Some(Server::bind(address, None, hoop_http::metrics::limits()).await?),
-        };
+        let admin = hoop_http::metrics::bind(config.admin).await?;
         let key = identity::open(&config.spool).map_err(OpenError::Key)?;
         let pacer = Pacer::new(config.pacing.clone(), &config.spool, config.clock.clone());
         let watch = pacer.clone();

@@ -6,7 +6,7 @@ mod limits;
 pub mod spool;
 
 use crate::base::exit::{Exit, Failure};
-use crate::base::values::{self, Rate, Resolve, Size, Span};
+use crate::base::values::{self, Rate, Resolve, Size, Span, loopback};
 #[cfg(target_os = "linux")]
 use crate::gateway::announcer::Announcer;
 use crate::gateway::limits::{Limits, Window};
@@ -62,7 +62,7 @@ pub struct GatewayFlags {
     #[arg(long, value_name = "WHEN", value_parser = permits)]
     permits: Option<String>,
     /// Serve the owner's page and /metrics on this loopback address, such as 127.0.0.1:4672 [default: off]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback)]
     admin: Option<SocketAddr>,
     /// Trust the certificates in this PEM file, in addition to the system's
     #[arg(long, visible_alias = "cacert", value_name = "FILE")]

@@ -3,7 +3,7 @@
 pub mod keygen;
 
 use crate::base::exit::{Exit, Failure};
-use crate::base::values::{self, Network, Size, Span};
+use crate::base::values::{self, Network, Size, Span, loopback};
 use crate::server;
 use crate::server::layers::{RoleFlags as _, layers, with_file};
 use crate::server::logging;
@@ -28,7 +28,7 @@ pub struct ServiceFlags {
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// Serve /metrics on this loopback address, such as 127.0.0.1:4670 [default: off]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback)]
     admin: Option<SocketAddr>,
     /// The certificate chain, in a PEM file, to serve HTTPS
     #[arg(long, value_name = "FILE", requires = "tls_key")]

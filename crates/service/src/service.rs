@@ -39,9 +39,6 @@ pub enum OpenServiceError {
     /// The application is spoken to over plain HTTP only.
     #[error("the upstream must be http://…, not {0}: the application stands behind us, on the same machine or network")]
     UpstreamScheme(Origin),
-    /// Metrics are told on this machine alone.
-    #[error("the admin address must be of loopback, not {0}")]
-    AdminAddress(SocketAddr),
     /// The certificate or its key.
     #[error(transparent)]
     Tls(#[from] tls::TlsError),
@@ -53,7 +50,7 @@ pub enum OpenServiceError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The address.
+    /// An address, or metrics would be told to others than this machine.
     #[error(transparent)]
     Listen(#[from] ServeError),
 }
@@ -82,11 +79,7 @@ impl Service {
         let crowd = crowd::crowd(config.connections, config.trusted_proxies.clone());
         let limits = ServerLimits { crowd: Some(crowd), ..config.limits.clone() };
         let server = Server::bind(config.listen, server_tls.map(Arc::new), limits).await?;
-        let admin = match config.admin {
-            Some(address) if !address.ip().is_loopback() => return Err(OpenServiceError::AdminAddress(address)),
-            Some(address) => Some(Server::bind(address, None, hoop_http::metrics::limits()).await?),
-            None => None,
-        };
+        let admin = hoop_http::metrics::bind(config.admin).await?;
         let fixed = reload::fixed(&config);
         let application = Arc::new(Application::new(&config, connector));
         let context = Arc::new(Context::new(&config, store));

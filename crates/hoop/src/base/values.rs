@@ -4,7 +4,7 @@ use crate::base::exit::Failure;
 use hoop_units::{Bitrate, NoPrefix, Prefix};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -158,6 +158,18 @@ macro_rules! read_from_text {
 pub(crate) use read_from_text;
 
 read_from_text!(Size, Span, Rate, Network, Resolve);
+
+/// An address of this machine alone.
+///
+/// # Errors
+/// In words: it is none, or others get there.
+pub fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse::<SocketAddr>().map_err(|_| "an address and a port, such as 127.0.0.1:4670")?;
+    match address.ip().is_loopback() {
+        true => Ok(address),
+        false => Err(hoop_http::metrics::NOT_LOOPBACK.to_owned()),
+    }
+}
 
 #[cfg(test)]
 mod tests {

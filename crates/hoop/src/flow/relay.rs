@@ -1,7 +1,7 @@
 //! `hoop relay` and `hoop introduce`: the server's side of programs whose connections are flows.
 
 use crate::base::exit::{Exit, Failure};
-use crate::base::values::Rate;
+use crate::base::values::{Rate, loopback};
 use crate::flow::qr;
 use crate::server::logging;
 use crate::server::powers::Powers;
@@ -46,7 +46,7 @@ pub struct RelayFlags {
     #[arg(long, value_name = "RATE")]
     device_rate: Option<Rate>,
     /// Serve metrics (Prometheus) on this loopback address, such as 127.0.0.1:4671
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback)]
     admin: Option<SocketAddr>,
     /// Become this user before opening any file. Only root can do this, for example to listen on a port below 1024
     #[arg(long, value_name = "NAME")]
@@ -87,7 +87,6 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
             RelayError::Listen(listen) => {
                 hint_at_ports(Failure::new(Exit::Unexpected, "cannot start the relay", &listen), &listen)
             }
-            RelayError::Admin(_) => Failure::usage(error),
             RelayError::Devices(IntroductionError::File { ref path, ref source }) if *path == config.devices => {
                 let hint = match source.kind() {
                     io::ErrorKind::NotFound => "make it, with a first device: `hoop introduce NAME:PORT --devices FILE`",

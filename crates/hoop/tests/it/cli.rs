@@ -27,6 +27,9 @@ fn what_means_nothing_exits_with_2_and_says_what_to_try() {
         (&["status", "00000000000000000000000000000000"], "Error: this device does not remember an upload 0000"),
         (&["gateway"], "Error: --spool is missing."),
         (&["service"], "Error: --upstream is missing."),
+        (&["gateway", "--admin", "[::]:4672"], "for this machine alone"),
+        (&["service", "--admin", "0.0.0.0:4670"], "for this machine alone"),
+        (&["relay", "--admin", "192.0.2.1:4671"], "for this machine alone"),
         (&["seal", "--raw"], "--key"),
         (&["push", "--no-such-flag"], "--no-such-flag"),
     ] {

@@ -5,14 +5,18 @@
 use crate::message::body::{Body, full};
 use crate::message::problem::{Code, Problem};
 use crate::process::shutdown::Shutdown;
-use crate::server::{Crowd, Peer, Server, ServerLimits};
+use crate::server::{Crowd, Peer, ServeError, Server, ServerLimits};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use hyper::body::Incoming;
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+
+/// Why another address than loopback's is refused.
+pub const NOT_LOOPBACK: &str = "it is for this machine alone; use 127.0.0.1 or [::1]";
 
 /// Families of samples, as text.
 #[derive(Debug)]
@@ -53,8 +57,21 @@ impl Families {
 }
 
 /// Bounds of a server of metrics: one collector, and a person who looks. Any program of this machine may connect: the oldest of eight makes way.
-pub fn limits() -> ServerLimits {
+fn limits() -> ServerLimits {
     ServerLimits { crowd: Some(Crowd::of_few(8)), buffer_bytes: 16 * 1024, ..ServerLimits::default() }
+}
+
+/// Listens for a collector, if there is an address. Whoever gets there is asked for nothing, so it is one of loopback.
+///
+/// # Errors
+/// If it is another, or cannot be bound.
+pub async fn bind(address: Option<SocketAddr>) -> Result<Option<Server>, ServeError> {
+    let Some(address) = address else { return Ok(None) };
+    if !address.ip().is_loopback() {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, NOT_LOOPBACK);
+        return Err(ServeError { address, source });
+    }
+    Server::bind(address, None, limits()).await.map(Some)
 }
 
 /// Answers `GET /metrics` with what `text` gives, by loopback's names only.

@@ -126,12 +126,9 @@ pub enum RelayError {
         /// Why.
         why: String,
     },
-    /// A socket.
+    /// A socket, or metrics would be told to others than this machine.
     #[error(transparent)]
     Listen(#[from] hoop_http::ServeError),
-    /// Metrics are for this machine alone, and nobody who gets there is asked who he is.
-    #[error("metrics are told on a loopback address only, not on {0}")]
-    Admin(SocketAddr),
 }
 
 /// Takes devices' flows, and connects each to where its service says.
@@ -204,11 +201,7 @@ impl Relay {
         let (certificate, tls) = Renewed::open(&config.certificate, &config.key, tls)?;
         let listen = |source| hoop_http::ServeError { address: config.listen, source };
         let listener = Listener::bind_again(config.listen, &tls, reset_key(config)?).await.map_err(listen)?;
-        let metrics = match config.admin {
-            None => None,
-            Some(address) if !address.ip().is_loopback() => return Err(RelayError::Admin(address)),
-            Some(address) => Some(hoop_http::Server::bind(address, None, hoop_http::metrics::limits()).await?),
-        };
+        let metrics = hoop_http::metrics::bind(config.admin).await?;
         let defaults = ServerLimits::default();
         // Half of the descriptors are for destinations; a flow that waits for its device holds one.
         let flows = defaults.flows.min(hoop_carrier::descriptors() / 2);

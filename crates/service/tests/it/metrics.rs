@@ -47,5 +47,5 @@ async fn metrics_are_told_on_loopback_alone() {
     task.await.unwrap();
     let mut open = config(upstream.address, dir.path().to_owned());
     open.admin = Some(([0, 0, 0, 0], 0).into());
-    assert!(matches!(Service::open(open).await, Err(OpenServiceError::AdminAddress(_))));
+    assert!(matches!(Service::open(open).await, Err(OpenServiceError::Listen(_))));
 }
