@@ -110,7 +110,7 @@ pub struct Held {
     pub away: u64,
     /// Uploads that wait for their preludes, the one that is asked about aside.
     pub early: usize,
-    /// Bytes of the one that is asked about which are promised, or written and not recorded: a part of `bytes`.
+    /// Bytes of the one that is asked about which are promised, or written and not recorded, whosever they are.
     pub own: u64,
 }
 

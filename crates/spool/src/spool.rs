@@ -352,6 +352,7 @@ impl Spool {
         let kept = self.shared.index().kept_file(id)?;
         let Some(lost) = self.shared.index().spoil(id, spoilt, reason, now)? else { return Ok(()) };
         self.shared.changed();
+        self.shared.room().kept -= lost;
         // What does not count any more takes no room either. Nobody writes what is stored.
         let punch = |body: &Body, range: ByteRange, stays: &RangeSet| {
             self.shared.disk.punch(body.file(), body.whole_blocks(range, stays));
@@ -368,11 +369,13 @@ impl Spool {
             None => {
                 let body =
                     kept.and_then(|kept| self.open_body(id, &kept, OpenOptions::new().read(true).write(true)).ok());
-                let stays = self.shared.index().get(id)?.map(|upload| upload.stored).unwrap_or_default();
-                body.iter().for_each(|body| spoilt.iter().for_each(|range| punch(body, range, &stays)));
+                // What cannot be looked up stays as it is.
+                let stays = self.shared.index().get(id).ok().flatten().map(|upload| upload.stored);
+                for (body, stays) in body.iter().zip(&stays) {
+                    spoilt.iter().for_each(|range| punch(body, range, stays));
+                }
             }
         }
-        self.shared.room().kept -= lost;
         Ok(())
     }
 

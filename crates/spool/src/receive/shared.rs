@@ -158,12 +158,16 @@ impl Shared {
 
     /// Lets the payload of an upload go, once it is on disk that it does not count.
     pub fn let_go(&self, id: UploadId, freed: Freed, is_durable: bool) {
-        let live = self.lives().receiving.get(&id).cloned();
+        let live = self.lives().receiving.get(&id).cloned().filter(|live| {
+            // Not of one that was begun anew in between.
+            live.state().recorded && self.index().kept_file(id).is_ok_and(|kept| kept.is_none())
+        });
         live.iter().for_each(|live| live.state().ended = true);
         match is_durable {
             true => {
                 self.remove(id, freed.extent, freed.total);
-                live.iter().for_each(|live| self.empty(live));
+                // An extent goes with whoever holds it last: it is short.
+                live.iter().filter(|live| live.body.extent().is_none()).for_each(|live| self.empty(live));
             }
             false => self.going().waiting.push((id, freed)),
         }
@@ -212,9 +216,10 @@ impl Shared {
             let state = live.state();
             if state.offer.device == device {
                 held.uploads += u64::from(!state.recorded);
-                let bytes = state.written.len() - state.stored.len() + state.promised;
-                held.bytes += bytes;
-                held.own += if Some(live.id) == asked { bytes } else { 0 };
+                held.bytes += state.written.len() - state.stored.len() + state.promised;
+            }
+            if Some(live.id) == asked {
+                held.own = state.written.len() - state.stored.len() + state.promised;
             }
         }
         let early = self.early();
