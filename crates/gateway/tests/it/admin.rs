@@ -110,7 +110,7 @@ async fn neither_another_page_nor_another_name_gets_at_the_owners_page() {
     house.stop().await;
     let open = Config { admin: Some(([0, 0, 0, 0], 0).into()), ..config(folder.path()) };
     let error = Gateway::open(open).await.unwrap_err().to_string();
-    assert!(error.contains("not of this machine alone"), "{error}");
+    assert!(error.contains("for this machine alone"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
