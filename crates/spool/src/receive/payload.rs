@@ -9,7 +9,8 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The stored bytes of an upload, for reading. They stay readable while this is held, even if the upload ends.
+/// The stored bytes of an upload, for reading. They stay readable while this is held, even if the upload ends. If somebody
+/// sends it then, a file of its own is given back at once, and reads as damaged.
 ///
 /// What is read is what was written: every record is compared with its checksum, and the prelude is the index's. A record that
 /// was stored before checksums were (formats 1 to 5) is read as it is.

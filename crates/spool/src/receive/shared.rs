@@ -2,7 +2,7 @@
 
 use crate::disk::checksums::{Grid, Part};
 use crate::disk::lock::Lock;
-use crate::disk::segments::{Extent, Segment, Segments};
+use crate::disk::segments::{BLOCK_BYTES, Extent, Segment, Segments};
 use crate::disk::sys::Disk;
 use crate::index::committer::{Committer, Ground};
 use crate::index::operation::{self, Stored};
@@ -283,16 +283,16 @@ impl Shared {
         }
         let end = state.written.iter().last().map_or(0, |span| span.end);
         let (has_ended, is_partly_recorded) = (state.ended, state.written.len() > state.stored.len());
-        // Gaps that nobody wrote are holes already.
-        let gaps: Vec<ByteRange> =
-            state.stored.missing(end).map(|gap| live.body.whole_blocks(gap, &state.stored)).collect();
+        // Gaps that nobody wrote are holes already. The last one takes its whole block with it.
+        let gaps: Vec<ByteRange> = state.stored.missing(end.next_multiple_of(BLOCK_BYTES)).collect();
         drop(state);
+        let at = |gap: ByteRange| ByteRange::new(live.body.at(gap.start), live.body.at(gap.end));
         let has_ended = has_ended && self.index().kept_file(live.id).is_ok_and(|kept| kept.is_none());
         // Whoever let the payload go left it to them. Should it not be on disk yet that it ended, it stays for the sweep.
         match has_ended && self.settle().is_ok() {
             true if live.body.extent().is_none() => self.disk.remove(&self.file(live.id)),
             true => self.empty(live),
-            false if is_partly_recorded => gaps.into_iter().for_each(|gap| self.disk.punch(live.body.file(), gap)),
+            false if is_partly_recorded => gaps.into_iter().for_each(|gap| self.disk.punch(live.body.file(), at(gap))),
             false => {}
         }
         true
