@@ -343,11 +343,15 @@ impl Transfer<'_> {
             let detail = format!("bytes {spoilt} are spoilt on this gateway's disk; they have to be brought again");
             let reason = Reason::new(Code::SpoolDamaged.name(), detail);
             core.spool.spoil(id, &spoilt, &reason, core.clock.unix())?;
-            Ok::<_, StoreError>(reason)
+            let is_kept = core.spool.get(id)?.is_some_and(|upload| upload.state.keeps_payload());
+            Ok::<_, StoreError>((reason, is_kept))
         });
         match gone.await {
-            Ok(reason) => {
-                tracing::error!(%id, detail = reason.detail, "the disk has spoilt an upload");
+            Ok((reason, is_kept)) => {
+                // Of one that has ended, what is read may have been given back.
+                if is_kept {
+                    tracing::error!(%id, detail = reason.detail, "the disk has spoilt an upload");
+                }
                 Retryable::new(Code::SpoolDamaged, reason.detail)
             }
             Err(error) => store_failed(&error),
