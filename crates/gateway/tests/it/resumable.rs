@@ -157,10 +157,12 @@ async fn whoever_asks_how_far_an_upload_is_does_not_wait_for_bytes_that_nobody_n
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     stream.write_all(&z[..1_000]).await.unwrap();
-    // The part has begun once its answer would be next.
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    let asked = tokio::time::timeout(std::time::Duration::from_secs(4), look(gateway.address, &upload)).await;
-    assert!(asked.is_ok(), "it waits for a sender who says nothing");
+    let mut told = [0; 512];
+    let asked = tokio::time::timeout(std::time::Duration::from_secs(4), async {
+        assert!(stream.read(&mut told).await.unwrap() > 0, "the part is answered");
+        look(gateway.address, &upload).await
+    });
+    assert!(asked.await.is_ok(), "it waits for a sender who says nothing");
 }
 
 #[tokio::test]

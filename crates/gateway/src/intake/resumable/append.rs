@@ -60,13 +60,13 @@ impl Append {
     /// Takes the part to its end, and records what came of it, whole or not.
     pub async fn run(mut self, mut body: RequestBody) -> Result<Appended, Refusal> {
         let result = self.take(&mut body).await;
+        // Beside the answer: whoever asks how far the upload is waits for this part's lock.
+        body.linger_apart();
         if result.as_ref().is_err_and(|refusal| refusal.complete) {
             let token = self.token;
             let dropped = blocking(&self.receiver.core, move |core| core.spool.drop_resource(token)).await;
             dropped.map_err(|error| store_problem(&error))?;
         }
-        // Not here: whoever asks how far the upload is waits for its lock.
-        body.linger_apart();
         result
     }
 
