@@ -152,7 +152,7 @@ mod tests {
     use crate::config::Config;
     use crate::context::Context;
     use crate::model::Upload;
-    use crate::receive::arrival::tests::coming_in;
+    use crate::receive::arrival::{Arrival, tests::coming_in};
     use crate::store::{ENDED_MAX, Store};
     use hoop_seal::{Keyring, KwsId, ServiceKey};
     use hoop_units::{ByteRange, UnixTime};
@@ -168,16 +168,21 @@ mod tests {
         Receive::new(&config, Arc::new(Context::new(&config, store))).into()
     }
 
+    /// An upload that comes in, and that the index knows. Its ticket ended in 1970.
+    async fn noted(receive: &Receive) -> Arc<Arrival> {
+        let arrival = coming_in(&**receive.context.store.bodies(), 1);
+        let id = arrival.admission.id();
+        receive.in_flight.part(id).lock().await.insert(id, vec![Arc::downgrade(&arrival)]);
+        arrival.flush(&receive.context, &receive.room).await.unwrap().unwrap();
+        arrival
+    }
+
     /// Its body is deleted, and what else it brought would count for nobody.
     #[tokio::test]
     async fn a_message_ends_once_its_upload_expires() {
         let dir = tempfile::tempdir().unwrap();
         let receive = receive(dir.path());
-        // Its ticket ended in 1970.
-        let arrival = coming_in(&**receive.context.store.bodies(), 1);
-        let id = arrival.admission.id();
-        receive.in_flight.part(id).lock().await.insert(id, vec![Arc::downgrade(&arrival)]);
-        arrival.flush(&receive.context, &receive.room).await.unwrap().unwrap();
+        let arrival = noted(&receive).await;
         assert_eq!(arrival.halted(), None);
         round(&receive).await;
         assert_eq!(arrival.halted(), Some(Code::UploadExpired));
@@ -188,10 +193,8 @@ mod tests {
     async fn a_message_ends_before_its_body_is_deleted() {
         let dir = tempfile::tempdir().unwrap();
         let receive = receive(dir.path());
-        let arrival = coming_in(&**receive.context.store.bodies(), 1);
+        let arrival = noted(&receive).await;
         let id = arrival.admission.id();
-        receive.in_flight.part(id).lock().await.insert(id, vec![Arc::downgrade(&arrival)]);
-        arrival.flush(&receive.context, &receive.room).await.unwrap().unwrap();
         receive.context.store.apply(id, Change::Stop, UnixTime(1)).await.unwrap();
         assert_eq!(arrival.halted(), None);
         round(&receive).await;
