@@ -525,6 +525,7 @@ impl Spool {
             }
         }
         drop(leaving);
+        shared.remove_ready();
         self.trim()?;
         damage.map_or(Ok(count), Err)
     }
@@ -536,7 +537,7 @@ impl Spool {
         if over.early {
             self.shared.early().remove(&over.id);
         }
-        self.shared.let_go(over.id, freed, true);
+        self.shared.remove(over.id, freed.extent, freed.total);
     }
 
     /// Remembers a resource by its token; `false` if there are too many, of its device or in all. Room is made by what is `over`,
@@ -594,7 +595,7 @@ impl Spool {
         self.shared.changed();
         self.shared.room().kept -= freed.bytes;
         self.shared.early().remove(&id);
-        self.shared.let_go(id, freed, true);
+        self.shared.remove(id, freed.extent, freed.total);
         Ok(true)
     }
 
@@ -873,6 +874,25 @@ mod tests {
                 assert!(!bytes.windows(10).any(|some| some == [7; 10]), "what came after its end");
             }
         }
+    }
+
+    #[test]
+    fn an_upload_that_is_begun_anew_keeps_its_bytes_until_its_own_end_is_on_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let offer = Offer { total: Some(SHARED_MAX + 1), ..offer(b"prelude") };
+        let stopped = Change { state: Some(State::Stopped), ..Change::default() };
+        acts(&spool, &offer, ByteRange::new(7, 90));
+        spool.change_soon(offer.id, &stopped, NOW).unwrap();
+        spool.shared.index().trim(0, |_| false).unwrap();
+        let Begin::Take(mut intake) = spool.begin(&offer).unwrap() else { panic!("nobody knows it") };
+        intake.write_at(7, &[7; 83]).unwrap();
+        intake.commit(ByteRange::new(7, 90), NOW).unwrap();
+        spool.change_soon(offer.id, &stopped, NOW).unwrap();
+        let blocks = || std::fs::metadata(spool.shared.file(offer.id)).unwrap().blocks();
+        assert_ne!(blocks(), 0, "a power cut may take its end back");
+        spool.settle().unwrap();
+        assert_eq!(blocks(), 0);
     }
 
     #[test]

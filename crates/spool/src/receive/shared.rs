@@ -20,7 +20,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What the spool and its intakes share. Locks are taken in this order: `lives`, an upload's own, `index`, `room`, `early`.
 pub struct Shared {
@@ -46,12 +46,20 @@ pub struct Shared {
 }
 
 /// Payloads that no longer count.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Going {
     /// Since changes that are not on disk yet.
-    waiting: Vec<(UploadId, Freed)>,
+    waiting: Vec<Gone>,
     /// Since changes that are.
-    ready: Vec<(UploadId, Freed)>,
+    ready: Vec<Gone>,
+}
+
+/// A payload that no longer counts.
+struct Gone {
+    id: UploadId,
+    freed: Freed,
+    /// Who was receiving it then, if anybody. An upload that was begun anew since is another one.
+    live: Weak<Live>,
 }
 
 impl Ground for Shared {
@@ -163,13 +171,10 @@ impl Shared {
             live.state().recorded && self.index().kept_file(id).is_ok_and(|kept| kept.is_none())
         });
         live.iter().for_each(|live| live.state().ended = true);
+        let gone = Gone { id, freed, live: live.as_ref().map_or_else(Weak::new, Arc::downgrade) };
         match is_durable {
-            true => {
-                self.remove(id, freed.extent, freed.total);
-                // An extent goes with whoever holds it last: it is short.
-                live.iter().filter(|live| live.body.extent().is_none()).for_each(|live| self.empty(live));
-            }
-            false => self.going().waiting.push((id, freed)),
+            true => self.going().ready.push(gone),
+            false => self.going().waiting.push(gone),
         }
         self.remove_ready();
     }
@@ -180,17 +185,17 @@ impl Shared {
         going.ready.append(&mut going.waiting);
     }
 
-    fn remove_ready(&self) {
+    /// Removes the payloads of which it is on disk that they do not count.
+    pub fn remove_ready(&self) {
         let ready = std::mem::take(&mut self.going().ready);
-        for (id, freed) in ready {
+        for Gone { id, freed, live } in ready {
             // Somebody may have begun it anew meanwhile, if its row has gone. What stays is left to the sweep.
             let leaving = freed.extent.is_none().then(|| self.leave([id]));
             if let Some(leaving) = &leaving
                 && (leaving.ids().is_empty() || self.index().has_own_file(id).unwrap_or(true))
             {
                 // It counts no more, and its senders may take their time.
-                let live = self.lives().receiving.get(&id).cloned();
-                live.iter().filter(|live| live.state().ended).for_each(|live| self.empty(live));
+                live.upgrade().iter().for_each(|live| self.empty(live));
                 continue;
             }
             self.remove(id, freed.extent, freed.total);

@@ -32,7 +32,7 @@ impl Index {
 
     /// Lets go of what ended uploads have beyond `goal`, as far as [`TRIM_BATCH`]; not of rows that are `busy`. Returns what they
     /// take then.
-    fn trim(&mut self, goal: u64, busy: impl Fn(UploadId) -> bool) -> Result<u64, StoreError> {
+    pub fn trim(&mut self, goal: u64, busy: impl Fn(UploadId) -> bool) -> Result<u64, StoreError> {
         let tx = self.transaction()?;
         for _ in 0..TRIM_BATCH {
             if ended(&tx)? <= goal {
