@@ -1,5 +1,5 @@
 /*
- * Loaded into a program (LD_PRELOAD) by `hoop run`: TCP connections that the program makes go to the agent (crates/relay, agent.rs), a Unix socket at HOOP_RUN_SOCKET, and
+ * Loaded into a program (LD_PRELOAD) by `hoop run`: TCP connections that the program makes go to the agent (crates/relay, preload.rs), a Unix socket at HOOP_RUN_SOCKET, and
  * from there as flows. The program's descriptor becomes that connection, so all that works on sockets works on it as before; what asks about addresses or sets options of
  * TCP and IP is answered here. Loopback, link-local addresses and all that is not TCP are left alone.
  *

@@ -425,7 +425,7 @@ fn a_restarted_relay_reads_as_a_reset() {
         let web = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let link = hoop_relay::Link::start(&introduction, vec![hoop_relay::NetworkPath::any()]).unwrap();
         let socket = folder.path().join("agent");
-        let agent = hoop_relay::agent::Agent::bind(&socket, hoop_relay::FlowOptions::default()).unwrap();
+        let agent = hoop_relay::preload::PreloadServer::bind(&socket, hoop_relay::FlowOptions::default()).unwrap();
         let agent = agent.tell_status("a test".to_owned()).unwrap();
         tokio::spawn(async move { agent.run(&link, std::future::pending(), |_| {}).await });
         let mut program = tokio::net::UnixStream::connect(&socket).await.unwrap();

@@ -1,4 +1,4 @@
-//! Carries TCP connections as flows. An [`Introduction`] holds what a device knows of its server, and a [`Link`] keeps a device's carriers. An [`agent`] takes a program's
+//! Carries TCP connections as flows. An [`Introduction`] holds what a device knows of its server, and a [`Link`] keeps a device's carriers. A [`preload`] server takes a program's
 //! connections, and a [`Relay`] connects them to their destinations.
 //!
 //! Rooms, each importing only those before it: `codes`, `wire`, `copy`, `diagnostics`, `introduction`, `device` | `server`.
@@ -11,8 +11,9 @@ mod introduction;
 mod server;
 mod wire;
 
-pub use device::agent;
+pub use device::connector::{ConnectError, FlowConnector};
 pub use device::link::{Link, LinkError, NetworkPath};
+pub use device::preload;
 pub use hoop_endpoint::FlowOptions;
 pub use hoop_units::Prefix;
 pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as, introduce_for};

@@ -3,7 +3,7 @@
 
 use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{FlowError, FlowOptions, FlowStream, Refusal, Server, ServerConfig, ended};
-use hoop_relay::agent::{Agent, Notice};
+use hoop_relay::preload::{Notice, PreloadServer};
 use hoop_relay::{
     Allowed, Devices, Introduction, Link, NetworkPath, Relay, RelayConfig, ShareLimits, codes, introduce,
 };
@@ -88,7 +88,7 @@ async fn what_a_program_sends_arrives_also_if_it_leaves_at_once() {
     let echo = echo().await;
     let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let (socket, (end, ended)) = (folder.path().join("agent"), oneshot::channel::<()>());
-    let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
+    let agent = PreloadServer::bind(&socket, FlowOptions::default()).unwrap();
     let (notices, tell) = notices();
     let running = tokio::spawn(async move { agent.run(&link, async { drop(ended.await) }, tell).await });
     let one = async |number: u8| {
@@ -128,7 +128,7 @@ async fn a_reset_of_the_server_is_one_for_the_program_and_its_end_an_end() {
     let address = listener.local_addr().unwrap();
     let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let (socket, (end, ended)) = (folder.path().join("agent"), oneshot::channel::<()>());
-    let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
+    let agent = PreloadServer::bind(&socket, FlowOptions::default()).unwrap();
     let running = tokio::spawn(async move { agent.run(&link, async { drop(ended.await) }, |_| {}).await });
     for (resets, speaks) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut program = UnixStream::connect(&socket).await.unwrap();
@@ -175,7 +175,7 @@ async fn connecting_ends_as_the_relay_found_it() {
     let (echo, free) = (echo().await, std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
     let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let (socket, (end, ended)) = (folder.path().join("agent"), oneshot::channel::<()>());
-    let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
+    let agent = PreloadServer::bind(&socket, FlowOptions::default()).unwrap();
     let (notices, tell) = notices();
     let running = tokio::spawn(async move { agent.run(&link, async { drop(ended.await) }, tell).await });
     let (mut made, answer) = connecting(&socket, &echo.to_string(), 1).await;
@@ -206,7 +206,7 @@ async fn a_program_that_closes_while_it_connects_leaves_nothing_behind() {
     let link = Link::start(&Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, vec![NetworkPath::any()])
         .unwrap();
     let socket = folder.path().join("agent");
-    let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
+    let agent = PreloadServer::bind(&socket, FlowOptions::default()).unwrap();
     let mut program = UnixStream::connect(&socket).await.unwrap();
     program.write_all(format!("192.0.2.1:80 {FILLED} 0000000000000001\n").as_bytes()).await.unwrap();
     program.write_all(&[0; FILLED]).await.unwrap();
@@ -257,7 +257,7 @@ async fn with_an_older_relay_connections_are_made_at_once() {
     let (introduction, _relay) = relay_that(folder.path(), act).await;
     let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let socket = folder.path().join("agent");
-    let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
+    let agent = PreloadServer::bind(&socket, FlowOptions::default()).unwrap();
     let (notices, tell) = notices();
     tokio::spawn(async move { agent.run(&link, pending(), tell).await });
     for number in [1, 2] {
@@ -278,7 +278,7 @@ async fn connections_are_given_up_after_as_long_without_a_relay_as_is_asked_for(
     let (introduction, relay) = relay_that(folder.path(), act).await;
     let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
     let socket = folder.path().join("agent");
-    let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
+    let agent = PreloadServer::bind(&socket, FlowOptions::default()).unwrap();
     let agent = agent.give_up_after(Some(Duration::from_millis(1_500)));
     let (notices, tell) = notices();
     let (end, ended) = oneshot::channel::<()>();
@@ -386,7 +386,8 @@ async fn an_ended_program_whose_relay_was_never_reached_is_given_up() {
     let link = Link::start(&Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, vec![NetworkPath::any()])
         .unwrap();
     let socket = folder.path().join("agent");
-    let agent = Agent::bind(&socket, FlowOptions::default()).unwrap().reach_within(Duration::from_millis(2_500));
+    let agent =
+        PreloadServer::bind(&socket, FlowOptions::default()).unwrap().reach_within(Duration::from_millis(2_500));
     let mut program = UnixStream::connect(&socket).await.unwrap();
     program.write_all(b"192.0.2.1:80\nbye").await.unwrap();
     drop(program);

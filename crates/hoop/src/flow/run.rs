@@ -7,7 +7,7 @@ use crate::flow::strict;
 use crate::server::flow_runtime;
 use crate::server::logging;
 use clap::Args;
-use hoop_relay::agent::{Agent, KEY_BYTES, Notice};
+use hoop_relay::preload::{KEY_BYTES, Notice, PreloadServer};
 use hoop_relay::{FlowOptions, Introduction, Link, LinkError, NetworkPath, diagnostics};
 use hoop_units::plain;
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -97,7 +97,7 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
             say(&words(&notice, &name));
         };
         let title = format!("hoop run {}, {program}: by {}", std::process::id(), introduction.server);
-        let agent = Agent::bind(&folder.socket(), options)
+        let agent = PreloadServer::bind(&folder.socket(), options)
             .and_then(|agent| agent.tell_status(title))
             .map_err(|error| Failure::new(Exit::File, "cannot make the program's socket", error))?
             .give_up_after(flags.give_up_after.map(|span| span.0));
@@ -120,7 +120,7 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
             () = agent.run(&link, ends, tell) => {}
             () = insisted(&is_over, &was_told) => {
                 say("gave up what was not delivered yet");
-                hoop_relay::agent::give_up(&link).await;
+                hoop_relay::preload::give_up(&link).await;
             }
         }
         let status = status.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()));

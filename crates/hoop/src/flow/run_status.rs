@@ -1,7 +1,7 @@
 //! `hoop run --status`: what each `hoop run` of this user carries.
 
 use crate::base::exit::{Exit, Failure};
-use hoop_relay::agent::STATUS;
+use hoop_relay::preload::STATUS;
 use hoop_units::plain;
 use rustix::process::geteuid;
 use std::io::{self, Read as _};

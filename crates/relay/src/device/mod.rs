@@ -1,9 +1,10 @@
-//! The device's end: an agent beside a program, and the carriers to its relay that it keeps.
+//! The device's end: connections of programs, and the carriers to its relay that it keeps.
 
-pub mod agent;
 mod breakable;
+pub(crate) mod connector;
 pub(crate) mod link;
 mod netlink;
+pub mod preload;
 mod results;
 mod status;
 mod upkeep;

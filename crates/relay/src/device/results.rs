@@ -1,6 +1,6 @@
 //! What became of a program's attempts to connect, for the program to ask: [`ConnectResults`].
 //!
-//! A Unix socket takes a connection at once, and fails with one errno. So the library in the program (`crates/hoop/preload/preload.c`) asks on a socket beside the agent's how an
+//! A Unix socket takes a connection at once, and fails with one errno. So the library in the program (`crates/hoop/preload/preload.c`) asks on a second socket how an
 //! attempt has ended, by the number that is in its socket's name, and the number stays with the socket through `dup`, `fork` and `exec`.
 //!
 //! ```text

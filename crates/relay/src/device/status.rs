@@ -1,4 +1,4 @@
-//! What an agent carries, told to whoever asks ([`Listing`], [`tell`]): on a socket beside the agent's, to the user that it runs as and to nobody else.
+//! What is carried for a program, told to whoever asks ([`Listing`], [`tell`]): on a socket beside the program's, to the user that it runs as and to nobody else.
 //!
 //! Whoever connects is told all of it in lines of text, and then the end of the stream. A line is a title, a carrier or a connection.
 
@@ -41,7 +41,7 @@ struct Known {
     connections: BTreeMap<u64, Connection>,
 }
 
-/// The connections that an agent carries.
+/// The connections that are carried.
 #[derive(Debug, Default)]
 pub(crate) struct Listing(Mutex<Known>);
 

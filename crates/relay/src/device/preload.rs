@@ -1,4 +1,4 @@
-//! Beside a program: takes its TCP connections and opens a flow for each ([`Agent`]).
+//! Beside a program: takes its TCP connections and opens a flow for each ([`PreloadServer`]).
 //!
 //! The program's side is a library that is loaded into it (`crates/hoop/preload/preload.c`): instead of connecting a socket it connects here, says where it wanted to go in a
 //! line, and has the program read and write this connection.
@@ -7,16 +7,14 @@
 //! the program wanted to go; if it has not, the connection is broken off, and the program is told why when it asks (`results`).
 
 use super::breakable::Breakable;
+use super::connector::{ConnectError, FlowConnector};
 use super::link::Link;
 pub use super::results::KEY_BYTES;
 use super::results::{Attempt, ConnectResults, Number, is_same};
 use super::status::{Listed, Listing, tell};
 use crate::codes;
 use crate::copy::copy_both;
-use crate::diagnostics::{Said, refusal};
-use crate::wire::{CONNECT, MADE, TCP};
-use hoop_endpoint::{Device, FlowError, FlowOptions, FlowStream, ended};
-use parking_lot::Mutex;
+use hoop_endpoint::{FlowError, FlowOptions, FlowStream, ended};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::fs::Permissions;
@@ -28,11 +26,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// The longest destination: an IPv6 address with its zone, and a port.
 const LINE_MAX: usize = 128;
@@ -40,15 +36,11 @@ const LINE_MAX: usize = 128;
 /// The most filler bytes that the library may announce. A socket's buffer (`net.core.wmem_max`) is rarely larger.
 const FILLED_MAX: usize = 4 << 20;
 
-/// What is behind the agent's path where attempts to connect are asked for.
+/// What is behind the server's path where attempts to connect are asked for.
 const ASKED: &str = ".asked";
 
-/// What is behind the agent's path where it is asked what is carried. As long as the other, so that a path has room for either.
+/// What is behind the server's path where it is asked what is carried. As long as the other, so that a path has room for either.
 pub const STATUS: &str = ".state";
-
-/// What a relay is that does not know [`CONNECT`].
-const OLD: &str =
-    "the relay is older than this device, and cannot say what it reached: connections are made at once, and fail later";
 
 /// The library says it at once.
 const LINE_TIME: Duration = Duration::from_secs(5);
@@ -81,7 +73,7 @@ pub enum Notice {
 
 /// Takes connections of a program on a socket of this machine.
 #[derive(Debug)]
-pub struct Agent {
+pub struct PreloadServer {
     listener: UnixListener,
     /// How attempts to connect have ended is asked here.
     asked: UnixListener,
@@ -94,7 +86,7 @@ pub struct Agent {
     key: Option<String>,
 }
 
-impl Agent {
+impl PreloadServer {
     /// Listens at `path`, and for questions about attempts to connect at the same path with `.asked` behind it; with these options for each flow.
     ///
     /// # Errors
@@ -130,7 +122,7 @@ impl Agent {
         Ok(Self { key: Some(key), ..self })
     }
 
-    /// Tells the user that this runs as what is carried, behind this title, at the agent's path with [`STATUS`] behind it.
+    /// Tells the user that this runs as what is carried, behind this title, at the server's path with [`STATUS`] behind it.
     ///
     /// # Errors
     /// If the socket cannot be had.
@@ -165,20 +157,18 @@ impl Agent {
         let answers = results.clone().serve(self.asked, self.key.clone());
         // Both go on for ever.
         let mut answering = pin!(async { tokio::join!(answers, status) });
+        let notify = Arc::new(notify);
+        let tell = notify.clone();
         let carrying = Arc::new(Carrying {
-            device: link.device().clone(),
-            options: self.options,
-            teller: Teller { tell: Box::new(notify), said: Mutex::default() },
+            connector: FlowConnector::new(link, self.options, self.give_up_after, move |words| {
+                tell(Notice::Refused(words));
+            }),
             results,
             listing: listing.clone(),
             key: self.key,
-            is_old: AtomicBool::new(false),
-            absence: link.absence(),
-            give_up_after: self.give_up_after,
             has_ended: AtomicBool::new(false),
             given_up: AtomicUsize::new(0),
         });
-        let teller = &carrying.teller;
         let carry = |connection| carry(connection, carrying.clone());
         loop {
             tokio::select! {
@@ -202,24 +192,24 @@ impl Agent {
             connections.spawn(carry(connection));
         }
         let delivered = tokio::select! {
-            delivered = deliver(&mut connections, link, self.reach_max, teller) => delivered,
+            delivered = deliver(&mut connections, link, self.reach_max, &*notify) => delivered,
             // What the program began may ask, too.
             _ = answering => return,
         };
         if !delivered {
-            (teller.tell)(Notice::GivenUp(connections.len()));
+            notify(Notice::GivenUp(connections.len()));
             link.device().reset_all(ended::GIVEN_UP);
         }
         match carrying.given_up.load(Ordering::Relaxed) {
             0 => {}
-            count => (teller.tell)(Notice::GivenUp(count)),
+            count => notify(Notice::GivenUp(count)),
         }
         leave(link).await;
     }
 }
 
 /// Waits until all connections are over; not if the relay is never reached.
-async fn deliver(connections: &mut JoinSet<()>, link: &Link, reach_max: Duration, teller: &Teller) -> bool {
+async fn deliver(connections: &mut JoinSet<()>, link: &Link, reach_max: Duration, notify: &impl Fn(Notice)) -> bool {
     let (mut speak, mut give_up) = (pin!(sleep(UNDELIVERED_AFTER)), pin!(sleep(reach_max)));
     let (mut is_told, mut is_patient) = (false, false);
     while !connections.is_empty() {
@@ -227,7 +217,7 @@ async fn deliver(connections: &mut JoinSet<()>, link: &Link, reach_max: Duration
             _ = connections.join_next() => {}
             () = &mut speak, if !is_told => {
                 is_told = true;
-                (teller.tell)(Notice::Undelivered(connections.len()));
+                notify(Notice::Undelivered(connections.len()));
             }
             () = &mut give_up, if !is_patient => match link.was_reached() {
                 true => is_patient = true,
@@ -236,24 +226,6 @@ async fn deliver(connections: &mut JoinSet<()>, link: &Link, reach_max: Duration
         }
     }
     true
-}
-
-/// Says each thing once.
-struct Teller {
-    tell: Box<dyn Fn(Notice) + Send + Sync>,
-    said: Mutex<Said>,
-}
-
-impl Teller {
-    fn refused(&self, destination: &str, error: FlowError, was_known: bool) {
-        refusal(destination, error, was_known).into_iter().for_each(|words| self.say(words));
-    }
-
-    fn say(&self, words: String) {
-        if self.said.lock().is_news(&words) {
-            (self.tell)(Notice::Refused(words));
-        }
-    }
 }
 
 /// Gives up what is under way, and tells the relay so that nothing is kept there.
@@ -313,20 +285,13 @@ impl ConnectRequest {
     }
 }
 
-/// What all connections of an agent share.
+/// What all connections of a program share.
 struct Carrying {
-    device: Device,
-    options: FlowOptions,
-    teller: Teller,
+    connector: FlowConnector,
     results: Arc<ConnectResults>,
     listing: Arc<Listing>,
     /// What other users have to say.
     key: Option<String>,
-    /// The relay does not know [`CONNECT`].
-    is_old: AtomicBool,
-    /// Since when there is no relay.
-    absence: watch::Receiver<Option<Instant>>,
-    give_up_after: Option<Duration>,
     /// The program has ended.
     has_ended: AtomicBool,
     /// Connections that were given up since then.
@@ -339,33 +304,8 @@ impl Carrying {
         matches!((&self.key, &asked.key), (Some(key), Some(said)) if is_same(key.as_bytes(), said.as_bytes()))
     }
 
-    fn open(&self, kind: &str, destination: &str) -> Option<FlowStream> {
-        match self.device.open(&format!("{kind}{destination}"), self.options.clone()) {
-            Ok(flow) => Some(flow),
-            Err(error) => {
-                tracing::warn!(%error, destination, "no flow");
-                None
-            }
-        }
-    }
-
-    /// Returns once there has been no relay for too long, for a connection that has `begun` then.
-    async fn is_in_vain(&self, begun: Instant) {
-        let (Some(patience), mut absence) = (self.give_up_after, self.absence.clone()) else { return pending().await };
-        loop {
-            let since = *absence.borrow_and_update();
-            let in_vain = async {
-                match since {
-                    Some(since) => sleep_until(since.max(begun) + patience).await,
-                    None => pending().await,
-                }
-            };
-            tokio::select! {
-                () = in_vain => break,
-                changed = absence.changed() => if changed.is_err() { return pending().await },
-            }
-        }
-        self.teller.say(format!("there was no relay for {} s: connections are given up", patience.as_secs_f64()));
+    /// One more connection is given up; after the program's end it counts.
+    fn gives_up(&self) {
         if self.has_ended.load(Ordering::Relaxed) {
             self.given_up.fetch_add(1, Ordering::Relaxed);
         }
@@ -381,42 +321,19 @@ impl Carrying {
     ) -> Option<(FlowStream, Attempt)> {
         let attempt = Attempt::begin(self.results.clone(), awaits.number);
         let watch = connection.watch().inspect_err(|error| tracing::warn!(%error, "no descriptor")).ok()?;
-        let flow = match self.is_old.load(Ordering::Relaxed) {
-            true => self.open(TCP, destination)?,
-            false => {
-                let mut flow = self.open(CONNECT, destination)?;
-                let said = tokio::select! {
-                    said = flow.read_u8() => said,
-                    _ = watch.closed() => {
-                        flow.reset(ended::GIVEN_UP);
-                        return None;
-                    }
-                    () = self.is_in_vain(Instant::now()) => {
-                        attempt.failed(Errno::TIMEDOUT);
-                        flow.reset(ended::GIVEN_UP);
-                        return None;
-                    }
-                };
-                match said.map_err(|error| FlowError::of(&error).or_else(|| flow.status().borrow().over)) {
-                    Ok(MADE) => flow,
-                    Err(Some(FlowError::Ended(codes::MALFORMED))) => {
-                        if !self.is_old.swap(true, Ordering::Relaxed) {
-                            self.teller.say(OLD.to_owned());
-                        }
-                        self.open(TCP, destination)?
-                    }
-                    Ok(_) => {
-                        attempt.failed(Errno::PROTO);
-                        flow.reset(ended::PROTOCOL);
-                        return None;
-                    }
-                    Err(error) => {
-                        attempt.failed(error.map_or(Errno::NETDOWN, errno));
-                        tracing::debug!(?error, destination, "the relay makes no connection");
-                        error.inspect(|error| self.teller.refused(destination, *error, false));
-                        return None;
-                    }
+        let connected = tokio::select! {
+            connected = self.connector.connect(destination) => connected,
+            _ = watch.closed() => return None,
+        };
+        let flow = match connected {
+            Ok(flow) => flow,
+            Err(ConnectError::NoFlow(_)) => return None,
+            Err(error) => {
+                attempt.failed(errno(error));
+                if error == ConnectError::GivenUp {
+                    self.gives_up();
                 }
+                return None;
             }
         };
         attempt.made();
@@ -431,7 +348,13 @@ impl Carrying {
 
 /// What `connect` says where the relay makes no connection. For who does not want to take the device there it is as if no network led there: programs then try their next address, and do not try this one
 /// again as they might after `EACCES`.
-fn errno(error: FlowError) -> Errno {
+fn errno(error: ConnectError) -> Errno {
+    let error = match error {
+        ConnectError::GivenUp => return Errno::TIMEDOUT,
+        ConnectError::Protocol => return Errno::PROTO,
+        ConnectError::Refused(None) | ConnectError::NoFlow(_) => return Errno::NETDOWN,
+        ConnectError::Refused(Some(error)) => error,
+    };
     match error {
         FlowError::Ended(codes::REFUSED | codes::UNREACHABLE) => Errno::CONNREFUSED,
         FlowError::Ended(codes::TIMED_OUT | ended::EXPIRED) => Errno::TIMEDOUT,
@@ -462,7 +385,8 @@ async fn carry(connection: UnixStream, carrying: Arc<Carrying>) {
             reached.map(|(flow, made)| (flow, Some(made)))
         }
         None => {
-            carrying.open(TCP, &destination).map(|flow| (flow, None)).inspect(|(flow, _)| listed.made(flow.meter(), 0))
+            let opened = carrying.connector.open(&destination).ok();
+            opened.map(|flow| (flow, None)).inspect(|(flow, _)| listed.made(flow.meter(), 0))
         }
     };
     let (Some((mut flow, attempt)), begun) = (flow, Instant::now()) else { return };
@@ -475,9 +399,10 @@ async fn carry(connection: UnixStream, carrying: Arc<Carrying>) {
     };
     let ended = tokio::select! {
         ended = carried => Some(ended),
-        () = carrying.is_in_vain(begun) => None,
+        () = carrying.connector.is_in_vain(begun) => None,
     };
     let Some(ended) = ended else {
+        carrying.gives_up();
         attempt.inspect(|attempt| attempt.failed(Errno::TIMEDOUT));
         return flow.reset(ended::GIVEN_UP);
     };
@@ -488,7 +413,7 @@ async fn carry(connection: UnixStream, carrying: Arc<Carrying>) {
     let over = FlowError::of(&error).or_else(|| flow.status().borrow().over);
     if let Some(error) = over {
         let stats = flow.stats();
-        carrying.teller.refused(&destination, error, stats.acknowledged > 0 || stats.read > 0);
+        carrying.connector.say_refused(&destination, error, stats.acknowledged > 0 || stats.read > 0);
     }
     if !is_copied {
         // Neither end has more to do with it, whatever was written.

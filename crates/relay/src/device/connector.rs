@@ -1,0 +1,169 @@
+//! Opens flows to destinations, and waits until the relay has reached them: [`FlowConnector`].
+
+use super::link::Link;
+use crate::codes;
+use crate::diagnostics::{Said, refusal};
+use crate::wire::{CONNECT, MADE, TCP};
+use hoop_endpoint::{Device, FlowError, FlowOptions, FlowStream, OpenError, ended};
+use parking_lot::Mutex;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+/// What a relay is that does not know [`CONNECT`].
+const OLD: &str =
+    "the relay is older than this device, and cannot say what it reached: connections are made at once, and fail later";
+
+/// Why there is no connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The relay says why ([`crate::codes`]), or the flow is over for another reason.
+    #[error("{}", .0.map_or("the relay said nothing".to_owned(), |error| error.to_string()))]
+    Refused(Option<FlowError>),
+    /// There was no relay for too long.
+    #[error("the relay was out of reach for too long")]
+    GivenUp,
+    /// The relay said what is no answer.
+    #[error("the relay broke the protocol")]
+    Protocol,
+    /// There can be no more flows, or the destination is too long.
+    #[error(transparent)]
+    NoFlow(#[from] OpenError),
+}
+
+/// Says each thing once.
+struct Teller {
+    tell: Box<dyn Fn(String) + Send + Sync>,
+    said: Mutex<Said>,
+}
+
+/// Opens flows over a [`Link`], for programs that connect. What there is to be known is told once, in words.
+pub struct FlowConnector {
+    device: Device,
+    options: FlowOptions,
+    teller: Teller,
+    /// The relay does not know [`CONNECT`].
+    is_old: AtomicBool,
+    /// Since when there is no relay.
+    absence: watch::Receiver<Option<Instant>>,
+    give_up_after: Option<Duration>,
+}
+
+impl std::fmt::Debug for FlowConnector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FlowConnector").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+/// A flow that is given up if nobody waits for its connection any more.
+struct Waiting(Option<FlowStream>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(flow) = self.0.take() {
+            flow.reset(ended::GIVEN_UP);
+        }
+    }
+}
+
+impl FlowConnector {
+    /// With these options for each flow. `give_up_after`: so long there may be no relay; none: it is waited for. `tell` gets each sentence once.
+    pub fn new(
+        link: &Link,
+        options: FlowOptions,
+        give_up_after: Option<Duration>,
+        tell: impl Fn(String) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            device: link.device().clone(),
+            options,
+            teller: Teller { tell: Box::new(tell), said: Mutex::default() },
+            is_old: AtomicBool::new(false),
+            absence: link.absence(),
+            give_up_after,
+        }
+    }
+
+    /// Says it, unless it was said.
+    pub fn say(&self, words: String) {
+        if self.teller.said.lock().is_news(&words) {
+            (self.teller.tell)(words);
+        }
+    }
+
+    /// Says why a connection to `destination` is over, if people can do something about it. `was_known`: the relay knew the flow.
+    pub fn say_refused(&self, destination: &str, error: FlowError, was_known: bool) {
+        refusal(destination, error, was_known).into_iter().for_each(|words| self.say(words));
+    }
+
+    /// A connection to `HOST:PORT` that is taken for made. If it cannot be, the flow ends ([`crate::codes`]).
+    ///
+    /// # Errors
+    /// If there can be no more flows, or the destination is too long.
+    pub fn open(&self, destination: &str) -> Result<FlowStream, OpenError> {
+        self.open_as(TCP, destination)
+    }
+
+    fn open_as(&self, kind: &str, destination: &str) -> Result<FlowStream, OpenError> {
+        let opened = self.device.open(&format!("{kind}{destination}"), self.options.clone());
+        opened.inspect_err(|error| tracing::warn!(%error, destination, "no flow"))
+    }
+
+    /// Waits until the relay has reached `HOST:PORT`. Dropped before, it gives the connection up.
+    ///
+    /// # Errors
+    /// If it has not.
+    pub async fn connect(&self, destination: &str) -> Result<FlowStream, ConnectError> {
+        if self.is_old.load(Ordering::Relaxed) {
+            return Ok(self.open(destination)?);
+        }
+        let mut waiting = Waiting(Some(self.open_as(CONNECT, destination)?));
+        let Some(flow) = &mut waiting.0 else { return Err(ConnectError::Protocol) };
+        let said = tokio::select! {
+            said = flow.read_u8() => said,
+            () = self.is_in_vain(Instant::now()) => return Err(ConnectError::GivenUp),
+        };
+        match said.map_err(|error| FlowError::of(&error).or_else(|| flow.status().borrow().over)) {
+            Ok(MADE) => waiting.0.take().ok_or(ConnectError::Protocol),
+            Err(Some(FlowError::Ended(codes::MALFORMED))) => {
+                if !self.is_old.swap(true, Ordering::Relaxed) {
+                    self.say(OLD.to_owned());
+                }
+                Ok(self.open(destination)?)
+            }
+            Ok(_) => {
+                waiting.0.take().into_iter().for_each(|flow| flow.reset(ended::PROTOCOL));
+                Err(ConnectError::Protocol)
+            }
+            Err(error) => {
+                // It is over already.
+                drop(waiting.0.take());
+                tracing::debug!(?error, destination, "the relay makes no connection");
+                error.inspect(|error| self.say_refused(destination, *error, false));
+                Err(ConnectError::Refused(error))
+            }
+        }
+    }
+
+    /// Returns once there has been no relay for too long, for a connection that has `begun` then; never if it is waited for.
+    pub async fn is_in_vain(&self, begun: Instant) {
+        let (Some(patience), mut absence) = (self.give_up_after, self.absence.clone()) else { return pending().await };
+        loop {
+            let since = *absence.borrow_and_update();
+            let in_vain = async {
+                match since {
+                    Some(since) => sleep_until(since.max(begun) + patience).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = in_vain => break,
+                changed = absence.changed() => if changed.is_err() { return pending().await },
+            }
+        }
+        self.say(format!("there was no relay for {} s: connections are given up", patience.as_secs_f64()));
+    }
+}
