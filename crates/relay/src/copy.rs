@@ -25,7 +25,7 @@ thread_local! {
 ///
 /// # Errors
 /// The first error of either connection. What was not passed on by then is lost.
-pub(crate) async fn copy_both<A, B>(one: &mut A, other: &mut B) -> io::Result<()>
+pub async fn copy_both<A, B>(one: &mut A, other: &mut B) -> io::Result<()>
 where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,

@@ -4,7 +4,7 @@
 //! Rooms, each importing only those before it: `codes`, `wire`, `copy`, `diagnostics`, `introduction`, `device` | `server`.
 
 pub mod codes;
-mod copy;
+pub mod copy;
 mod device;
 pub mod diagnostics;
 mod introduction;
@@ -13,7 +13,7 @@ mod wire;
 
 pub use device::connector::{ConnectError, FlowConnector};
 pub use device::link::{Link, LinkError, NetworkPath};
-pub use device::preload;
+pub use device::{preload, status};
 pub use hoop_endpoint::FlowOptions;
 pub use hoop_units::Prefix;
 pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as, introduce_for};

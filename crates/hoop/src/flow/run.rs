@@ -120,7 +120,7 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
             () = agent.run(&link, ends, tell) => {}
             () = insisted(&is_over, &was_told) => {
                 say("gave up what was not delivered yet");
-                hoop_relay::preload::give_up(&link).await;
+                link.give_up().await;
             }
         }
         let status = status.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()));

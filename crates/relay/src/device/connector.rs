@@ -58,17 +58,6 @@ impl std::fmt::Debug for FlowConnector {
     }
 }
 
-/// A flow that is given up if nobody waits for its connection any more.
-struct Waiting(Option<FlowStream>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        if let Some(flow) = self.0.take() {
-            flow.reset(ended::GIVEN_UP);
-        }
-    }
-}
-
 impl FlowConnector {
     /// With these options for each flow. `give_up_after`: so long there may be no relay; none: it is waited for. `tell` gets each sentence once.
     pub fn new(
@@ -120,14 +109,14 @@ impl FlowConnector {
         if self.is_old.load(Ordering::Relaxed) {
             return Ok(self.open(destination)?);
         }
-        let mut waiting = Waiting(Some(self.open_as(CONNECT, destination)?));
-        let Some(flow) = &mut waiting.0 else { return Err(ConnectError::Protocol) };
+        // Dropped, it is given up.
+        let mut flow = self.open_as(CONNECT, destination)?;
         let said = tokio::select! {
             said = flow.read_u8() => said,
             () = self.is_in_vain(Instant::now()) => return Err(ConnectError::GivenUp),
         };
         match said.map_err(|error| FlowError::of(&error).or_else(|| flow.status().borrow().over)) {
-            Ok(MADE) => waiting.0.take().ok_or(ConnectError::Protocol),
+            Ok(MADE) => Ok(flow),
             Err(Some(FlowError::Ended(codes::MALFORMED))) => {
                 if !self.is_old.swap(true, Ordering::Relaxed) {
                     self.say(OLD.to_owned());
@@ -135,12 +124,10 @@ impl FlowConnector {
                 Ok(self.open(destination)?)
             }
             Ok(_) => {
-                waiting.0.take().into_iter().for_each(|flow| flow.reset(ended::PROTOCOL));
+                flow.reset(ended::PROTOCOL);
                 Err(ConnectError::Protocol)
             }
             Err(error) => {
-                // It is over already.
-                drop(waiting.0.take());
                 tracing::debug!(?error, destination, "the relay makes no connection");
                 error.inspect(|error| self.say_refused(destination, *error, false));
                 Err(ConnectError::Refused(error))

@@ -8,7 +8,7 @@ use hoop_carrier::{
     Carrier, Dialer, Kind, Local, Pending, QuicDevice, QuicOptions, Refused, SILENCE, Server, WebSocketDevice,
     WebSocketOptions, device_tls, is_answer,
 };
-use hoop_endpoint::{CarrierId, Device, DeviceConfig, Use};
+use hoop_endpoint::{CarrierId, Device, DeviceConfig, Use, ended};
 use hoop_units::Timestamp;
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -32,6 +32,12 @@ const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
 
 /// How long TCP has to find that out.
 const EXPLAIN_MAX: Duration = Duration::from_secs(3);
+
+/// How long the relay has to hear that connections have ended: without a network it finds that out by itself, much later.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether it has.
+const LEAVE_TICK: Duration = Duration::from_millis(10);
 
 /// A way out of the machine.
 #[derive(Clone, Debug)]
@@ -168,6 +174,22 @@ impl Link {
     /// Since when there has been no carrier that is not silent; None: there is one. Without flows there is none.
     pub(crate) fn absence(&self) -> watch::Receiver<Option<Instant>> {
         self.absence.clone()
+    }
+
+    /// Gives up what is under way, and waits until the relay knows, if it can be reached.
+    pub async fn give_up(&self) {
+        self.device.reset_all(ended::GIVEN_UP);
+        self.leave().await;
+    }
+
+    /// Waits until the relay knows what has ended, if it can be reached.
+    pub(crate) async fn leave(&self) {
+        let told = async {
+            while self.device.flows() > 0 {
+                tokio::time::sleep(LEAVE_TICK).await;
+            }
+        };
+        let _ = timeout(LEAVE_MAX, told).await;
     }
 
     /// Whether any carrier has ever come up.

@@ -6,5 +6,5 @@ pub(crate) mod link;
 mod netlink;
 pub mod preload;
 mod results;
-mod status;
+pub mod status;
 mod upkeep;

@@ -48,12 +48,6 @@ const LINE_TIME: Duration = Duration::from_secs(5);
 /// Connections at once: as many descriptors as a program has by default. More wait to be accepted.
 const CONNECTIONS_MAX: usize = 1_024;
 
-/// How long the relay has to hear that connections have ended: without a network it finds that out by itself, much later.
-const LEAVE_MAX: Duration = Duration::from_secs(2);
-
-/// How often it is looked whether it has.
-const LEAVE_TICK: Duration = Duration::from_millis(10);
-
 /// What is delivered sooner than this once the program has ended is not spoken of.
 const UNDELIVERED_AFTER: Duration = Duration::from_secs(2);
 
@@ -204,7 +198,7 @@ impl PreloadServer {
             0 => {}
             count => notify(Notice::GivenUp(count)),
         }
-        leave(link).await;
+        link.leave().await;
     }
 }
 
@@ -226,22 +220,6 @@ async fn deliver(connections: &mut JoinSet<()>, link: &Link, reach_max: Duration
         }
     }
     true
-}
-
-/// Gives up what is under way, and tells the relay so that nothing is kept there.
-pub async fn give_up(link: &Link) {
-    link.device().reset_all(ended::GIVEN_UP);
-    leave(link).await;
-}
-
-/// Waits until the relay knows what has ended, if it can be reached.
-async fn leave(link: &Link) {
-    let told = async {
-        while link.device().flows() > 0 {
-            tokio::time::sleep(LEAVE_TICK).await;
-        }
-    };
-    let _ = timeout(LEAVE_MAX, told).await;
 }
 
 /// What the library says first.

@@ -1,6 +1,7 @@
-//! What is carried for a program, told to whoever asks ([`Listing`], [`tell`]): on a socket beside the program's, to the user that it runs as and to nobody else.
+//! What is carried for programs: a [`Listing`] of connections, a [`Report`] of all, and who tells it ([`tell`]) on a socket beside a program's, to the user that it runs as and to
+//! nobody else.
 //!
-//! Whoever connects is told all of it in lines of text, and then the end of the stream. A line is a title, a carrier or a connection.
+//! Whoever connects there is told all of it in lines of text, and then the end of the stream. A line is a title, a carrier or a connection.
 
 use super::link::Link;
 use hoop_carrier::Kind;
@@ -8,8 +9,9 @@ use hoop_endpoint::{CarrierStatus, FlowMeter};
 use hoop_units::plain;
 use parking_lot::Mutex;
 use rustix::process::geteuid;
+use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
@@ -43,18 +45,18 @@ struct Known {
 
 /// The connections that are carried.
 #[derive(Debug, Default)]
-pub(crate) struct Listing(Mutex<Known>);
+pub struct Listing(Mutex<Known>);
 
 /// A connection's place among them. It goes with this.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub struct Listed {
     listing: Arc<Listing>,
     number: u64,
 }
 
 impl Listing {
     /// A connection is being made to there.
-    pub(crate) fn add(self: &Arc<Self>, destination: &str) -> Listed {
+    pub fn add(self: &Arc<Self>, destination: &str) -> Listed {
         let mut known = self.0.lock();
         let number = known.next;
         known.next += 1;
@@ -66,7 +68,7 @@ impl Listing {
 
 impl Listed {
     /// It is made. `before`: so many bytes were read that are not the program's.
-    pub(crate) fn made(&self, meter: FlowMeter, before: u64) {
+    pub fn made(&self, meter: FlowMeter, before: u64) {
         if let Some(connection) = self.listing.0.lock().connections.get_mut(&self.number) {
             (connection.since, connection.made) = (Instant::now(), Some(Made { meter, before }));
         }
@@ -105,58 +107,145 @@ async fn answer(mut asking: UnixStream, report: String) -> std::io::Result<()> {
 }
 
 fn report(title: &str, link: &Link, listing: &Listing) -> String {
-    let (carriers, known) = (link.device().carriers(), listing.0.lock());
-    let absent_since = link.absence().borrow().filter(|_| !known.connections.is_empty());
-    let mut text = plain::line(title);
-    match absent_since {
-        Some(since) => {
-            let trouble = link.troubles();
-            let cause = trouble.borrow().as_ref().map(|trouble| format!(": {}", plain::line(&trouble.cause)));
-            let _ = writeln!(text, ", not reached for {}{}", time(since.elapsed()), cause.unwrap_or_default());
+    format!("{}{}", plain::line(title), Report::of(link, listing))
+}
+
+/// What is carried at one moment. As text it is what follows a title: how the relay is reached, then a line for each carrier and connection.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Report {
+    /// For how many seconds the relay has been out of reach, while there are connections.
+    pub not_reached_secs: Option<u64>,
+    /// Why, if that is known.
+    pub cause: Option<String>,
+    /// What carries.
+    pub carriers: Vec<CarrierReport>,
+    /// What is carried.
+    pub connections: Vec<ConnectionReport>,
+}
+
+/// A carrier.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct CarrierReport {
+    /// The name of its way: an interface, or `any`.
+    pub network: String,
+    /// `QUIC`, `WebSocket` or `memory`.
+    pub kind: &'static str,
+    /// How long it has been up.
+    pub up_secs: u64,
+    /// When a flow's bytes last came over it.
+    pub heard_secs_ago: Option<u64>,
+    /// Its round trip.
+    pub round_trip_ms: Option<u128>,
+    /// Whether it is silent now.
+    pub is_silent: bool,
+}
+
+/// A connection of a program's.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ConnectionReport {
+    /// `HOST:PORT`.
+    pub destination: String,
+    /// How long it has been made, or waited for.
+    pub secs: u64,
+    /// Its bytes; none: it is not made.
+    pub bytes: Option<BytesReport>,
+}
+
+/// The bytes of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct BytesReport {
+    /// Those that the program wrote.
+    pub sent: u64,
+    /// Of these, what the relay has not acknowledged.
+    pub waiting: u64,
+    /// Those that have come.
+    pub received: u64,
+}
+
+impl Report {
+    /// What is carried now.
+    pub fn of(link: &Link, listing: &Listing) -> Self {
+        let known = listing.0.lock();
+        let absent_since = link.absence().borrow().filter(|_| !known.connections.is_empty());
+        let trouble = link.troubles();
+        let cause = trouble.borrow().as_ref().filter(|_| absent_since.is_some()).map(|trouble| trouble.cause.clone());
+        Self {
+            not_reached_secs: absent_since.map(|since| since.elapsed().as_secs()),
+            cause,
+            carriers: link.device().carriers().iter().map(CarrierReport::of).collect(),
+            connections: known.connections.values().map(ConnectionReport::of).collect(),
         }
-        None if carriers.is_empty() => text += ", nothing to carry\n",
-        None => text += "\n",
     }
-    carriers.iter().for_each(|carrier| carrier_line(&mut text, carrier));
-    known.connections.values().for_each(|connection| connection_line(&mut text, connection));
-    text
 }
 
-fn carrier_line(text: &mut String, carrier: &CarrierStatus) {
-    let kind = match carrier.kind {
-        Kind::Quic => "QUIC",
-        Kind::WebSocket => "WebSocket",
-        Kind::Memory => "memory",
-    };
-    let _ = write!(text, "  carrier {}: {kind}, up for {}", plain::line(&carrier.network), time(carrier.age));
-    if let Some(heard) = carrier.heard {
-        let _ = write!(text, ", heard {} ago", time(heard));
+impl CarrierReport {
+    fn of(carrier: &CarrierStatus) -> Self {
+        Self {
+            network: carrier.network.to_string(),
+            kind: match carrier.kind {
+                Kind::Quic => "QUIC",
+                Kind::WebSocket => "WebSocket",
+                Kind::Memory => "memory",
+            },
+            up_secs: carrier.age.as_secs(),
+            heard_secs_ago: carrier.heard.map(|heard| heard.as_secs()),
+            round_trip_ms: carrier.rtt.map(|rtt| rtt.as_millis()),
+            is_silent: carrier.is_silent,
+        }
     }
-    if let Some(rtt) = carrier.rtt {
-        let _ = write!(text, ", round trip {} ms", rtt.as_millis());
-    }
-    *text += if carrier.is_silent { ", silent now\n" } else { "\n" };
 }
 
-fn connection_line(text: &mut String, connection: &Connection) {
-    let (destination, age) = (plain::line(&connection.destination), time(connection.since.elapsed()));
-    let _ = match &connection.made {
-        None => writeln!(text, "  {destination}: connecting for {age}"),
-        Some(made) => {
+impl ConnectionReport {
+    fn of(connection: &Connection) -> Self {
+        let bytes = connection.made.as_ref().map(|made| {
             let stats = made.meter.stats().unwrap_or_default();
-            let (waits, read) = (stats.written - stats.acknowledged, stats.read.saturating_sub(made.before));
-            writeln!(
-                text,
-                "  {destination}: for {age}, {} bytes sent of which {waits} wait, {read} received",
-                stats.written
-            )
+            let (waiting, received) = (stats.written - stats.acknowledged, stats.read.saturating_sub(made.before));
+            BytesReport { sent: stats.written, waiting, received }
+        });
+        Self { destination: connection.destination.clone(), secs: connection.since.elapsed().as_secs(), bytes }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.not_reached_secs, &self.cause) {
+            (Some(secs), Some(cause)) => writeln!(f, ", not reached for {}: {}", time(secs), plain::line(cause))?,
+            (Some(secs), None) => writeln!(f, ", not reached for {}", time(secs))?,
+            (None, _) if self.carriers.is_empty() => writeln!(f, ", nothing to carry")?,
+            (None, _) => writeln!(f)?,
         }
-    };
+        self.carriers.iter().try_for_each(|carrier| carrier.fmt(f))?;
+        self.connections.iter().try_for_each(|connection| connection.fmt(f))
+    }
+}
+
+impl fmt::Display for CarrierReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  carrier {}: {}, up for {}", plain::line(&self.network), self.kind, time(self.up_secs))?;
+        self.heard_secs_ago.map_or(Ok(()), |heard| write!(f, ", heard {} ago", time(heard)))?;
+        self.round_trip_ms.map_or(Ok(()), |ms| write!(f, ", round trip {ms} ms"))?;
+        writeln!(f, "{}", if self.is_silent { ", silent now" } else { "" })
+    }
+}
+
+impl fmt::Display for ConnectionReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (destination, age) = (plain::line(&self.destination), time(self.secs));
+        match self.bytes {
+            None => writeln!(f, "  {destination}: connecting for {age}"),
+            Some(BytesReport { sent, waiting, received }) => {
+                writeln!(
+                    f,
+                    "  {destination}: for {age}, {sent} bytes sent of which {waiting} wait, {received} received"
+                )
+            }
+        }
+    }
 }
 
 /// A time as people say it.
-fn time(time: Duration) -> String {
-    match time.as_secs() {
+fn time(secs: u64) -> String {
+    match secs {
         secs @ 0..120 => format!("{secs} s"),
         secs @ 120..7_200 => format!("{} min", secs / 60),
         secs => format!("{} h", secs / 3_600),
@@ -169,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_time_is_told_by_its_largest_unit() {
-        let told = [0, 119, 120, 7_199, 7_200, 90_000].map(|secs| time(Duration::from_secs(secs)));
+        let told = [0, 119, 120, 7_199, 7_200, 90_000].map(time);
         assert_eq!(told, ["0 s", "119 s", "2 min", "119 min", "2 h", "25 h"]);
     }
 
@@ -177,9 +266,8 @@ mod tests {
     fn a_connection_is_listed_as_long_as_it_is_there() {
         let listing = Arc::<Listing>::default();
         let listed = listing.add("10.9.1.1:80\u{1b}");
-        let mut text = String::new();
-        listing.0.lock().connections.values().for_each(|connection| connection_line(&mut text, connection));
-        assert_eq!(text, "  10.9.1.1:80\\u001b: connecting for 0 s\n");
+        let told: Vec<_> = listing.0.lock().connections.values().map(ConnectionReport::of).collect();
+        assert_eq!(told[0].to_string(), "  10.9.1.1:80\\u001b: connecting for 0 s\n");
         drop(listed);
         assert!(listing.0.lock().connections.is_empty());
     }
