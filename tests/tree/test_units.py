@@ -10,6 +10,7 @@ from pathlib import Path
 from metadata import ROOT
 
 UNITS = sorted((Path(ROOT) / "dist/systemd").glob("*.service"))
+AGENT = Path(ROOT) / "dist/systemd/user/hoop-agent.service"
 
 # systemd's own measure, from 0 (closed) to 10, times ten.
 EXPOSURE_MAX = "20"
@@ -50,6 +51,13 @@ class Units(unittest.TestCase):
                 ran = analyze("verify", "--man=no", "--recursive-errors=no", str(copy))
                 self.assertEqual((ran.returncode, ran.stderr.strip()), (0, ""))
 
+    def test_systemd_understands_the_agents_unit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / AGENT.name
+            copy.write_text(AGENT.read_text().replace("/usr/local/bin/hoop", "/bin/true"))
+            ran = analyze("verify", "--man=no", "--recursive-errors=no", str(copy))
+            self.assertEqual((ran.returncode, ran.stderr.strip()), (0, ""))
+
     def test_each_has_what_the_measure_does_not_weigh(self):
         for unit in UNITS:
             lines = unit.read_text().splitlines()
@@ -78,6 +86,7 @@ class Units(unittest.TestCase):
                 text = (root / "lib/systemd/system" / unit.name).read_text()
                 self.assertIn("ExecStart=/opt/hoop/bin/hoop ", text)
                 self.assertNotIn("/usr/local", text)
+            self.assertIn("ExecStart=/opt/hoop/bin/hoop agent ", (root / "lib/systemd/user" / AGENT.name).read_text())
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 use crate::device::DeviceCommand;
 #[cfg(feature = "flow")]
 use crate::flow::{
+    agent::AgentFlags,
     relay::{IntroduceFlags, RelayFlags},
     run::RunFlags,
 };
@@ -53,7 +54,10 @@ pub enum Command {
     /// Run a program, and keep its TCP connections through outages and changes of address
     #[cfg(feature = "flow")]
     Run(RunFlags),
-    /// Run a relay, the server at the other end of `hoop run`
+    /// Run a proxy on this machine that keeps the connections of all programs that use it, as `hoop run` does for one
+    #[cfg(feature = "flow")]
+    Agent(AgentFlags),
+    /// Run a relay, the server at the other end of `hoop run` and `hoop agent`
     #[cfg(feature = "flow")]
     Relay(RelayFlags),
     /// Add a device to a relay, and print the file that the device needs

@@ -1,7 +1,9 @@
-//! The roles around flows: [`relay`] and introduce, and [`run`] with its report ([`run_status`]).
+//! The roles around flows: [`relay`] and introduce, [`run`] with its report ([`run_status`]), and [`agent`].
 
+pub mod agent;
 pub mod qr;
 pub mod relay;
 pub mod run;
 pub mod run_status;
 pub mod strict;
+mod ways;

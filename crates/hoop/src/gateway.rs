@@ -162,6 +162,7 @@ pub fn run(typed: GatewayFlags) -> Result<Exit, Failure> {
     server::raise_descriptors();
     let runtime = server::runtime()?;
     runtime.block_on(async {
+        server::warn_of_root();
         let shutdown = server::stop_on_signal()?;
         let mut gateway = Gateway::open(config).await.map_err(|error| {
             let failure = Failure::new(Exit::Usage, "cannot start the gateway", &error);

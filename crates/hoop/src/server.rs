@@ -245,13 +245,17 @@ pub fn reload_on_hang_up(
     Ok(())
 }
 
-/// What stops the server: SIGTERM or SIGINT. A second one ends it at once.
-pub fn stop_on_signal() -> Result<Shutdown, Failure> {
+/// Says that a server runs as root.
+pub fn warn_of_root() {
     if rustix::process::geteuid().is_root() {
         tracing::warn!(
             "running as root, which no role needs; give it a user of its own (--user, or the units in dist/systemd)"
         );
     }
+}
+
+/// What stops the server: SIGTERM or SIGINT. A second one ends it at once.
+pub fn stop_on_signal() -> Result<Shutdown, Failure> {
     let fail = |error| Failure::new(Exit::Unexpected, "cannot catch signals", error);
     let mut terminate = signal(SignalKind::terminate()).map_err(fail)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;

@@ -151,6 +151,7 @@ pub fn run(typed: ServiceFlags) -> Result<Exit, Failure> {
     server::raise_descriptors();
     let runtime = server::runtime()?;
     runtime.block_on(async {
+        server::warn_of_root();
         let shutdown = server::stop_on_signal()?;
         let service = Service::open(config).await.map_err(|error| {
             let failure = Failure::new(Exit::Usage, "cannot start the service", &error);

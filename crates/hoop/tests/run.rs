@@ -2,70 +2,13 @@
 //! relay, which goes nowhere.
 #![allow(missing_docs)]
 
+mod flows;
+
+use flows::{Running, hoop, line_with, relay, run, sign};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Stdio};
-
-fn hoop(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hoop"));
-    command.args(arguments).current_dir(folder).stdin(Stdio::null()).env_remove("HOOP_LOG").env_remove("HOOP_RELAY");
-    command
-}
-
-/// A run to its end: exit code, standard output and standard error.
-fn run(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
-    let output = hoop(folder, arguments).output().unwrap();
-    let text = |octets| String::from_utf8(octets).unwrap();
-    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
-}
-
-/// A process that is killed with this.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Makes a certificate and its key.
-fn sign(folder: &Path) {
-    let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    std::fs::write(folder.join("cert.pem"), signed.cert.pem()).unwrap();
-    std::fs::write(folder.join("key.pem"), signed.signing_key.serialize_pem()).unwrap();
-}
-
-/// A relay, and a device that may come: `laptop.toml`.
-fn relay(folder: &Path) -> Running {
-    sign(folder);
-    std::fs::write(folder.join("devices.toml"), "").unwrap();
-    let arguments = "relay --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem --devices devices.toml";
-    let mut relay = hoop(folder, &arguments.split(' ').collect::<Vec<_>>());
-    let mut relay = Running(relay.stdout(Stdio::piped()).spawn().unwrap());
-    let mut line = String::new();
-    BufReader::new(relay.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let port = line.trim().strip_prefix("listening on 127.0.0.1:").unwrap().split(',').next().unwrap();
-    let (code, told, error) =
-        run(folder, &["introduce", &format!("localhost:{port}"), "--devices", "devices.toml", "--cert", "cert.pem"]);
-    assert_eq!(code, 0, "{error}");
-    std::fs::write(folder.join("laptop.toml"), format!("addresses = [\"127.0.0.1\"]\n{told}")).unwrap();
-    relay
-}
-
-/// The first line that contains this.
-fn line_with(lines: &mut BufReader<ChildStderr>, words: &str) -> String {
-    let mut all = String::new();
-    loop {
-        let mut line = String::new();
-        assert!(lines.read_line(&mut line).unwrap() > 0, "`{words}` is not said:\n{all}");
-        if line.contains(words) {
-            return line;
-        }
-        all += &line;
-    }
-}
+use std::process::{Command, Stdio};
 
 /// A program that connects to 10.9.1.1, says something and waits for the answer.
 const ASKS: [&str; 3] = ["bash", "-c", "exec 3<>/dev/tcp/10.9.1.1/8000; echo hello >&3; read <&3"];

@@ -6,7 +6,7 @@ use crate::flow::qr;
 use crate::server::logging;
 use crate::server::powers::Powers;
 use crate::server::{
-    announce_flows, flow_runtime, hint_at_ports, raise_descriptors, reload_on_hang_up, stop_on_signal,
+    announce_flows, flow_runtime, hint_at_ports, raise_descriptors, reload_on_hang_up, stop_on_signal, warn_of_root,
 };
 use clap::Args;
 use hoop_relay::{Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, introduce_for};
@@ -107,6 +107,7 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
             let looked = runtime.block_on(reload.look());
             looked.map(|()| Vec::new()).map_err(|error| Failure::new(Exit::File, "cannot use a file", error))
         })?;
+        warn_of_root();
         let mut stop = stop_on_signal()?;
         // Whoever reads this may send a signal at once.
         announce_flows(relay.address(), flags.json);

@@ -4,11 +4,12 @@ use crate::base::exit::{Exit, Failure};
 use crate::base::values::Span;
 use crate::flow::run_status;
 use crate::flow::strict;
+use crate::flow::ways::ways;
 use crate::server::flow_runtime;
 use crate::server::logging;
 use clap::Args;
 use hoop_relay::preload::{KEY_BYTES, Notice, PreloadServer};
-use hoop_relay::{FlowOptions, Introduction, Link, LinkError, NetworkPath, diagnostics};
+use hoop_relay::{FlowOptions, Introduction, Link, LinkError, diagnostics};
 use hoop_units::plain;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::geteuid;
@@ -77,10 +78,7 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
     };
     let introduction = Introduction::read(relay).map_err(unusable)?;
     let folder = Folder::new().map_err(|error| Failure::new(Exit::File, "cannot make a temporary folder", error))?;
-    let ways = match &flags.interface[..] {
-        [] => vec![NetworkPath::any()],
-        names => names.iter().map(|name| NetworkPath::interface(name)).collect(),
-    };
+    let ways = ways(&flags.interface);
     let options = FlowOptions { multipath: ways.len() > 1, ..FlowOptions::default() };
     let program = flags.program[0].to_string_lossy().into_owned();
     let is_given_up = Arc::new(AtomicBool::new(false));

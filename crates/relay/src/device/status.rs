@@ -9,7 +9,7 @@ use hoop_endpoint::{CarrierStatus, FlowMeter};
 use hoop_units::plain;
 use parking_lot::Mutex;
 use rustix::process::geteuid;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ fn report(title: &str, link: &Link, listing: &Listing) -> String {
 }
 
 /// What is carried at one moment. As text it is what follows a title: how the relay is reached, then a line for each carrier and connection.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// For how many seconds the relay has been out of reach, while there are connections.
     pub not_reached_secs: Option<u64>,
@@ -124,24 +124,24 @@ pub struct Report {
 }
 
 /// A carrier.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CarrierReport {
     /// The name of its way: an interface, or `any`.
     pub network: String,
     /// `QUIC`, `WebSocket` or `memory`.
-    pub kind: &'static str,
+    pub kind: String,
     /// How long it has been up.
     pub up_secs: u64,
     /// When a flow's bytes last came over it.
     pub heard_secs_ago: Option<u64>,
     /// Its round trip.
-    pub round_trip_ms: Option<u128>,
+    pub round_trip_ms: Option<u64>,
     /// Whether it is silent now.
     pub is_silent: bool,
 }
 
 /// A connection of a program's.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ConnectionReport {
     /// `HOST:PORT`.
     pub destination: String,
@@ -152,7 +152,7 @@ pub struct ConnectionReport {
 }
 
 /// The bytes of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BytesReport {
     /// Those that the program wrote.
     pub sent: u64,
@@ -186,10 +186,11 @@ impl CarrierReport {
                 Kind::Quic => "QUIC",
                 Kind::WebSocket => "WebSocket",
                 Kind::Memory => "memory",
-            },
+            }
+            .to_owned(),
             up_secs: carrier.age.as_secs(),
             heard_secs_ago: carrier.heard.map(|heard| heard.as_secs()),
-            round_trip_ms: carrier.rtt.map(|rtt| rtt.as_millis()),
+            round_trip_ms: carrier.rtt.map(|rtt| u64::try_from(rtt.as_millis()).unwrap_or(u64::MAX)),
             is_silent: carrier.is_silent,
         }
     }
@@ -221,7 +222,13 @@ impl fmt::Display for Report {
 
 impl fmt::Display for CarrierReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "  carrier {}: {}, up for {}", plain::line(&self.network), self.kind, time(self.up_secs))?;
+        write!(
+            f,
+            "  carrier {}: {}, up for {}",
+            plain::line(&self.network),
+            plain::line(&self.kind),
+            time(self.up_secs)
+        )?;
         self.heard_secs_ago.map_or(Ok(()), |heard| write!(f, ", heard {} ago", time(heard)))?;
         self.round_trip_ms.map_or(Ok(()), |ms| write!(f, ", round trip {ms} ms"))?;
         writeln!(f, "{}", if self.is_silent { ", silent now" } else { "" })

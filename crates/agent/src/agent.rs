@@ -1,0 +1,182 @@
+//! The listener, and who may use it: [`Agent`].
+
+use crate::local::Local;
+use crate::proxy::{self, Proxy};
+use crate::socket::{ProgramSocket, owner};
+use crate::socks;
+use crate::tunnel::Dialer;
+use hoop_endpoint::FlowOptions;
+use hoop_relay::status::Listing;
+use hoop_relay::{FlowConnector, Introduction, Link, LinkError, NetworkPath};
+use rustix::process::geteuid;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// Where an agent listens unless it is told otherwise.
+pub const DEFAULT_ADDRESS: &str = "127.0.0.1:4673";
+
+/// Programs' connections at once, at most: each has a descriptor and some 20 KiB. More wait in the kernel until one has ended.
+pub const CONNECTIONS_MAX: usize = 4_096;
+
+/// How long a program may say nothing on a new connection. Browsers make some that they may need.
+const SILENT_MAX: Duration = Duration::from_secs(60);
+
+/// How long a program may take to say by SOCKS where it wants to go.
+const SOCKS_TIME: Duration = Duration::from_secs(10);
+
+/// An agent cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Its carriers.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// It would listen for other machines.
+    #[error("{address}: {}", hoop_http::metrics::NOT_LOOPBACK)]
+    NotLoopback {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// Its socket.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What an agent is given.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// Where it listens, on loopback. HTTP and SOCKS5 share the port.
+    pub listen: SocketAddr,
+    /// The relay, and the device's key for it.
+    pub introduction: Introduction,
+    /// The ways out of the machine.
+    pub ways: Vec<NetworkPath>,
+    /// How long there may be no relay before connections are given up; none: they wait.
+    pub give_up_after: Option<Duration>,
+    /// Whether programs are told that they are connected only when they are, also by name.
+    pub waits: bool,
+    /// Whom it serves besides the user who runs it, and root, by their numbers. Default: nobody.
+    pub users: Vec<u32>,
+}
+
+/// Takes connections of this user's programs on loopback, and carries each as a flow.
+#[derive(Debug)]
+pub struct Agent {
+    listener: TcpListener,
+    link: Arc<Link>,
+    proxy: Arc<Proxy>,
+    users: Arc<[u32]>,
+    address: SocketAddr,
+}
+
+impl Agent {
+    /// Listens; within a tokio runtime. `tell` gets what people should know, each sentence once.
+    ///
+    /// # Errors
+    /// If the address is not on loopback or cannot be had, or the introduction or a way cannot be used.
+    pub async fn bind(config: &AgentConfig, tell: impl Fn(String) + Send + Sync + 'static) -> Result<Self, AgentError> {
+        if !config.listen.ip().is_loopback() {
+            return Err(AgentError::NotLoopback { address: config.listen });
+        }
+        let listen = |source| AgentError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let multipath = config.ways.len() > 1;
+        let link = Arc::new(Link::start(&config.introduction, config.ways.clone())?);
+        let options = FlowOptions { multipath, ..FlowOptions::default() };
+        let connector = FlowConnector::new(&link, options, config.give_up_after, tell);
+        let listing = Arc::<Listing>::default();
+        let dialer = Dialer { connector, listing: listing.clone(), waits: config.waits };
+        let local = Local { link: link.clone(), listing, relay: config.introduction.server.clone(), address };
+        let proxy = Arc::new(Proxy { dialer: Arc::new(dialer), local });
+        let users = [&[geteuid().as_raw(), 0], &config.users[..]].concat().into();
+        Ok(Self { listener, link, proxy, users, address })
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its carriers.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Serves until `stop`. What is under way is then given up: programs read `ECONNRESET`.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Self { listener, link, proxy, users, address } = self;
+        let (mut programs, mut stop) = (JoinSet::new(), pin!(stop));
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            let accepted = async {
+                let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+                Ok((listener.accept().await?, place))
+            };
+            tokio::select! {
+                () = &mut stop => break,
+                Some(_) = programs.join_next() => {}
+                accepted = accepted => match accepted {
+                    Ok(((program, peer), place)) => {
+                        programs.spawn(serve(program, place, [peer, address], users.clone(), proxy.clone()));
+                    }
+                    Err::<_, io::Error>(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        sleep(Duration::from_millis(50)).await;
+                    }
+                },
+            }
+        }
+        drop(programs);
+        link.give_up().await;
+    }
+}
+
+async fn serve(
+    program: TcpStream,
+    place: OwnedSemaphorePermit,
+    [peer, address]: [SocketAddr; 2],
+    users: Arc<[u32]>,
+    proxy: Arc<Proxy>,
+) {
+    // Who is not found has closed the connection already.
+    let Some(user) = owner(peer, address) else { return };
+    if !users.contains(&user) {
+        return proxy
+            .dialer
+            .connector
+            .say(format!("a program of user {user} is refused: --serve-user would let it in"));
+    }
+    let mut first = [0];
+    match timeout(SILENT_MAX, program.peek(&mut first)).await {
+        Ok(Ok(1)) => {}
+        // It has closed, or says nothing.
+        _ => return,
+    }
+    let mut program = ProgramSocket::new(program, place);
+    if first[0] != socks::VERSION {
+        return proxy::serve(program, proxy).await;
+    }
+    let asked = timeout(SOCKS_TIME, socks::accept(&mut program)).await;
+    let Ok(Ok(Some(destination))) = asked else { return tracing::debug!("a program said no destination") };
+    match proxy.dialer.dial(&destination).await {
+        Ok(dialled) => {
+            if socks::reply(&mut program, socks::CONNECTED).await.is_ok() {
+                let under_way = program.under_way();
+                proxy.dialer.carry(program, &under_way, &destination, dialled).await;
+            }
+        }
+        Err(failure) => drop(socks::reply(&mut program, failure.reply()).await),
+    }
+}

@@ -1,0 +1,98 @@
+//! Why a program gets no connection, in the words of each protocol: [`Failure`].
+
+use hoop_endpoint::{FlowError, ended};
+use hoop_relay::{ConnectError, codes};
+use http::StatusCode;
+
+/// Why there is no connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    /// The name is not known where the relay asks.
+    NoName,
+    /// Nobody listens there.
+    Refused,
+    /// It did not answer in time.
+    TimedOut,
+    /// No network leads there.
+    NoRoute,
+    /// The relay does not go there, or the device is shut out.
+    Forbidden,
+    /// The device begins more connections than its share.
+    TooMany,
+    /// There was no relay for too long.
+    NoRelay,
+    /// The connection broke off before there was an answer.
+    Broken,
+    /// What answers there does not speak HTTP.
+    NoHttp,
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Refused(Some(error)) => error.into(),
+            ConnectError::GivenUp => Self::NoRelay,
+            ConnectError::NoFlow(_) => Self::TooMany,
+            ConnectError::Refused(None) | ConnectError::Protocol => Self::Broken,
+        }
+    }
+}
+
+impl From<FlowError> for Failure {
+    fn from(error: FlowError) -> Self {
+        match error {
+            FlowError::Ended(codes::UNKNOWN_NAME) => Self::NoName,
+            FlowError::Ended(codes::REFUSED | codes::UNREACHABLE) => Self::Refused,
+            FlowError::Ended(codes::TIMED_OUT | ended::EXPIRED) => Self::TimedOut,
+            FlowError::Ended(codes::NO_HOST | codes::NO_NETWORK) => Self::NoRoute,
+            FlowError::Ended(codes::FORBIDDEN | codes::REVOKED) | FlowError::Refused(_) => Self::Forbidden,
+            FlowError::Ended(codes::TOO_MANY) => Self::TooMany,
+            // This end gives up for this reason alone.
+            FlowError::Reset(ended::GIVEN_UP) => Self::NoRelay,
+            FlowError::Ended(_) | FlowError::Reset(_) | FlowError::Gone => Self::Broken,
+        }
+    }
+}
+
+impl Failure {
+    /// The answer's status, and the error type of its `Proxy-Status` (RFC 9209 §2.3).
+    pub(crate) const fn status(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::NoName => (StatusCode::BAD_GATEWAY, "dns_error"),
+            Self::Refused => (StatusCode::BAD_GATEWAY, "connection_refused"),
+            Self::TimedOut => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
+            Self::NoRoute => (StatusCode::BAD_GATEWAY, "destination_ip_unroutable"),
+            Self::Forbidden => (StatusCode::FORBIDDEN, "destination_ip_prohibited"),
+            Self::TooMany => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
+            Self::NoRelay => (StatusCode::GATEWAY_TIMEOUT, "destination_unavailable"),
+            Self::Broken => (StatusCode::BAD_GATEWAY, "connection_terminated"),
+            Self::NoHttp => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+        }
+    }
+
+    /// In words, for whoever reads the answer.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::NoName => "the relay does not find this name",
+            Self::Refused => "nobody listens there",
+            Self::TimedOut => "it does not answer",
+            Self::NoRoute => "no network of the relay leads there",
+            Self::Forbidden => "the relay does not go there",
+            Self::TooMany => "there are too many connections",
+            Self::NoRelay => "the relay was out of reach for too long",
+            Self::Broken => "the connection broke off",
+            Self::NoHttp => "what answers there does not speak HTTP",
+        }
+    }
+
+    /// The reply of SOCKS (RFC 1928 §6).
+    pub(crate) const fn reply(self) -> u8 {
+        match self {
+            Self::Forbidden => 2,
+            Self::NoRoute => 3,
+            Self::NoName | Self::TimedOut => 4,
+            Self::Refused => 5,
+            Self::TooMany | Self::NoRelay | Self::Broken | Self::NoHttp => 1,
+        }
+    }
+}

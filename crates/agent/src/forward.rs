@@ -1,0 +1,170 @@
+//! Requests for `http://` (RFC 9112 §3.2.2): each exchange is a flow of its own, so that an answer that is slow keeps nobody waiting.
+
+use crate::destination::Destination;
+use crate::failure::Failure;
+use crate::socket::UnderWay;
+use crate::tunnel::{Dialer, Dialled};
+use bytes::Bytes;
+use hoop_http::{Body, HOP_BY_HOP, streamed};
+use hoop_relay::copy::copy_both;
+use http::header::{CONNECTION, HOST, HeaderMap, HeaderName, UPGRADE, VIA};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::time::Instant;
+
+/// The longest head of an answer, and the fields in it.
+const HEAD_BYTES: usize = 256 << 10;
+const FIELDS: usize = 256;
+
+/// Passes a request on, and its answer back.
+pub(crate) async fn forward(
+    mut request: Request<Incoming>,
+    destination: &Destination,
+    dialer: &Arc<Dialer>,
+    under_way: &UnderWay,
+) -> Result<Response<Body>, Failure> {
+    let Dialled { flow, listed } = dialer.open(destination)?;
+    let mut status = flow.status();
+    let mut builder = http1::Builder::new();
+    builder.preserve_header_case(true).max_buf_size(HEAD_BYTES).max_headers(FIELDS);
+    let (mut sender, connection) = builder.handshake(TokioIo::new(flow)).await.map_err(|_| Failure::Broken)?;
+    let (waiting, begun) = (dialer.clone(), Instant::now());
+    tokio::spawn(async move {
+        let _listed = listed;
+        tokio::select! {
+            ended = connection.with_upgrades() => {
+                let _ = ended.inspect_err(|error| tracing::debug!(%error, "an exchange broke off"));
+            }
+            () = waiting.connector.is_in_vain(begun) => {}
+        }
+    });
+    let wanted = upgrade(request.headers());
+    let program = wanted.is_some().then(|| hyper::upgrade::on(&mut request));
+    let answered = tokio::select! {
+        answered = sender.send_request(outgoing(request, wanted)) => answered,
+        () = dialer.connector.is_in_vain(begun) => return Err(Failure::NoRelay),
+    };
+    let mut response = match answered {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::debug!(%error, %destination, "no answer");
+            // Of a flow that broke off there is more to say than that it did.
+            let over = status.borrow_and_update().over;
+            over.inspect(|over| dialer.connector.say_refused(&destination.to_string(), *over, false));
+            return Err(
+                over.map_or_else(|| if error.is_parse() { Failure::NoHttp } else { Failure::Broken }, Into::into)
+            );
+        }
+    };
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let Some(program) = program else { return Err(Failure::NoHttp) };
+        let origin = hyper::upgrade::on(&mut response);
+        tokio::spawn(switched(program, origin, under_way.clone()));
+    }
+    let (mut parts, body) = response.into_parts();
+    let wanted = (parts.status == StatusCode::SWITCHING_PROTOCOLS).then(|| upgrade(&parts.headers)).flatten();
+    end_hop(&mut parts.headers, wanted, parts.version);
+    parts.version = Version::HTTP_11;
+    Ok(Response::from_parts(parts, streamed(Whole { body, _sender: sender, under_way: under_way.clone() })))
+}
+
+/// Carries what follows an answer 101.
+async fn switched(program: OnUpgrade, origin: OnUpgrade, under_way: UnderWay) {
+    let (Ok(program), Ok(origin)) = tokio::join!(program, origin) else { return };
+    under_way.begins();
+    if copy_both(&mut TokioIo::new(program), &mut TokioIo::new(origin)).await.is_ok() {
+        under_way.ends();
+    }
+}
+
+/// The request as the origin gets it.
+fn outgoing(mut request: Request<Incoming>, wanted: Option<HeaderValue>) -> Request<Incoming> {
+    let uri = std::mem::take(request.uri_mut());
+    let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    let version = request.version();
+    end_hop(request.headers_mut(), wanted, version);
+    // Whatever the program's field says, the request is for what its line says.
+    let authority = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+    authority.into_iter().for_each(|authority| drop(request.headers_mut().insert(HOST, authority)));
+    *request.uri_mut() = Uri::from(path);
+    *request.version_mut() = Version::HTTP_11;
+    request
+}
+
+/// The protocol that a message asks to switch to, if it does.
+fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let named = options(headers).any(|option| option.eq_ignore_ascii_case("upgrade"));
+    headers.get(UPGRADE).filter(|_| named).cloned()
+}
+
+/// The fields that `Connection` names.
+fn options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+}
+
+/// Takes the fields of one hop out (RFC 9110 §7.6.1), and adds `Via` (§7.6.3).
+fn end_hop(headers: &mut HeaderMap, wanted: Option<HeaderValue>, version: Version) {
+    let named: Vec<_> = options(headers).filter_map(|option| HeaderName::try_from(option).ok()).collect();
+    named.into_iter().for_each(|name| drop(headers.remove(name)));
+    HOP_BY_HOP.iter().for_each(|name| drop(headers.remove(*name)));
+    if let Some(protocol) = wanted {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, protocol);
+    }
+    let via = if version == Version::HTTP_10 { "1.0 hoop" } else { "1.1 hoop" };
+    headers.append(VIA, HeaderValue::from_static(via));
+}
+
+/// An answer's body. When it has come to its end, the program's connection carries nothing any more.
+struct Whole {
+    body: Incoming,
+    /// Without it, the connection to the origin ends.
+    _sender: http1::SendRequest<Incoming>,
+    under_way: UnderWay,
+}
+
+impl http_body::Body for Whole {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None)) {
+            self.under_way.ends();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        // Nobody asks for the end of a body that has none to give.
+        if http_body::Body::is_end_stream(&self.body) {
+            self.under_way.ends();
+        }
+    }
+}

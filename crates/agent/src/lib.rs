@@ -1,0 +1,21 @@
+//! A proxy on loopback whose connections are flows: an [`Agent`] takes what programs ask of it, by HTTP or SOCKS5, and a relay connects to where they
+//! want to go. A connection outlives the network below it, as with `hoop run`, for each program that can use a proxy.
+//!
+//! Rooms, each importing only those before it: `socket`, `destination`, `failure`, `socks`, `local`, `tunnel`, `forward`, `proxy`, `agent`.
+
+mod agent;
+mod destination;
+mod failure;
+mod forward;
+mod local;
+mod proxy;
+mod socket;
+mod socks;
+mod tunnel;
+
+pub use agent::{Agent, AgentConfig, AgentError, CONNECTIONS_MAX, DEFAULT_ADDRESS};
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

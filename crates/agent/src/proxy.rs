@@ -1,0 +1,122 @@
+//! The HTTP side of the agent: which request is for whom.
+
+use crate::destination::Destination;
+use crate::failure::Failure;
+use crate::forward::forward;
+use crate::local::{Local, text};
+use crate::socket::{ProgramSocket, UnderWay};
+use crate::tunnel::{Dialer, Dialled};
+use hoop_http::{Body, empty};
+use http::uri::{Authority, Scheme};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a request's head may take to come, and a connection may rest between two requests: as long as browsers keep theirs for the next one.
+const HEAD_TIME: Duration = Duration::from_secs(60);
+
+/// The longest head, with cookies, and the fields in it.
+const HEAD_BYTES: usize = 256 << 10;
+const FIELDS: usize = 256;
+
+/// Why there is no connection, for programs (RFC 9209).
+const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+
+/// What requests are answered with.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) dialer: Arc<Dialer>,
+    pub(crate) local: Local,
+}
+
+/// Serves a program's connection until it ends.
+pub(crate) async fn serve(program: ProgramSocket, proxy: Arc<Proxy>) {
+    let under_way = program.under_way();
+    let service = service_fn(|request| {
+        let (proxy, under_way) = (proxy.clone(), under_way.clone());
+        async move { Ok::<_, Infallible>(proxy.answer(request, &under_way).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .preserve_header_case(true)
+        .half_close(true)
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(FIELDS);
+    let served = builder.serve_connection(TokioIo::new(program), service).with_upgrades().await;
+    let _ = served.inspect_err(|error| tracing::debug!(%error, "a program's connection broke off"));
+}
+
+impl Proxy {
+    async fn answer(&self, request: Request<Incoming>, under_way: &UnderWay) -> Response<Body> {
+        if request.method() == Method::CONNECT {
+            return self.connect(request, under_way).await;
+        }
+        let uri = request.uri();
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return self.local.answer(request.method(), uri.path(), request.headers());
+        };
+        if *scheme == Scheme::HTTPS {
+            return text(
+                StatusCode::NOT_IMPLEMENTED,
+                "hoop agent: an https:// address goes by CONNECT, so that the program itself speaks TLS\n",
+            );
+        }
+        let destination = if *scheme == Scheme::HTTP { destination(authority, Some(80)) } else { None };
+        let Some(destination) = destination else { return no_destination() };
+        if request.method() == Method::TRACE {
+            return text(StatusCode::NOT_IMPLEMENTED, "hoop agent: it passes no TRACE on\n");
+        }
+        if self.local.is_own(authority) {
+            return self.local.answer(request.method(), uri.path(), request.headers());
+        }
+        under_way.begins();
+        let answered = forward(request, &destination, &self.dialer, under_way).await;
+        answered.unwrap_or_else(|failure| {
+            under_way.ends();
+            refused(&destination, failure)
+        })
+    }
+
+    /// A tunnel (RFC 9110 §9.3.6).
+    async fn connect(&self, mut request: Request<Incoming>, under_way: &UnderWay) -> Response<Body> {
+        let authority = request.uri().authority();
+        let Some(destination) = authority.and_then(|authority| destination(authority, None)) else {
+            return no_destination();
+        };
+        let Dialled { flow, listed } = match self.dialer.dial(&destination).await {
+            Ok(dialled) => dialled,
+            Err(failure) => return refused(&destination, failure),
+        };
+        let (upgraded, dialer, under_way) = (hyper::upgrade::on(&mut request), self.dialer.clone(), under_way.clone());
+        tokio::spawn(async move {
+            // It has gone before it was answered.
+            let Ok(program) = upgraded.await else { return };
+            dialer.carry(TokioIo::new(program), &under_way, &destination, Dialled { flow, listed }).await;
+        });
+        Response::new(empty())
+    }
+}
+
+/// Where a request goes. A name and a password before the host are for nobody (RFC 9110 §4.2.4).
+fn destination(authority: &Authority, default_port: Option<u16>) -> Option<Destination> {
+    Destination::parse(authority.as_str(), default_port)
+}
+
+fn no_destination() -> Response<Body> {
+    text(StatusCode::BAD_REQUEST, "hoop agent: expected http://HOST[:PORT]/… or CONNECT HOST:PORT\n")
+}
+
+fn refused(destination: &Destination, failure: Failure) -> Response<Body> {
+    let (status, error) = failure.status();
+    let mut response = text(status, &format!("hoop agent: {destination}: {}\n", failure.words()));
+    let value = HeaderValue::try_from(format!("hoop; error={error}"));
+    value.into_iter().for_each(|value| drop(response.headers_mut().insert(PROXY_STATUS, value)));
+    response
+}

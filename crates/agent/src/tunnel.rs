@@ -1,0 +1,83 @@
+//! Connections of programs as flows: [`Dialer`].
+
+use crate::destination::Destination;
+use crate::failure::Failure;
+use crate::socket::UnderWay;
+use hoop_endpoint::{FlowError, FlowStream};
+use hoop_relay::FlowConnector;
+use hoop_relay::copy::copy_both;
+use hoop_relay::status::{Listed, Listing};
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+
+/// Opens flows, and lists them as long as they are there.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    pub(crate) connector: FlowConnector,
+    pub(crate) listing: Arc<Listing>,
+    /// Programs are told that they are connected only when they are, also by name.
+    pub(crate) waits: bool,
+}
+
+/// A flow to a destination.
+pub(crate) struct Dialled {
+    pub(crate) flow: FlowStream,
+    pub(crate) listed: Listed,
+}
+
+impl Dialer {
+    /// A connection for a program that is told of it. By an address, it is waited for, since the program may try another address. By a name, the relay tries them all, so
+    /// that the program begins at once, which saves a round trip.
+    pub(crate) async fn dial(&self, destination: &Destination) -> Result<Dialled, Failure> {
+        if destination.is_name() && !self.waits {
+            return self.open(destination);
+        }
+        let listed = self.listing.add(&destination.to_string());
+        let flow = self.connector.connect(&destination.to_string()).await?;
+        listed.made(flow.meter(), flow.position());
+        Ok(Dialled { flow, listed })
+    }
+
+    /// A connection that is taken for made.
+    pub(crate) fn open(&self, destination: &Destination) -> Result<Dialled, Failure> {
+        let listed = self.listing.add(&destination.to_string());
+        let flow = self.connector.open(&destination.to_string()).map_err(|_| Failure::TooMany)?;
+        listed.made(flow.meter(), flow.position());
+        Ok(Dialled { flow, listed })
+    }
+
+    /// Carries a program's connection to its end. What it wrote is then delivered.
+    pub(crate) async fn carry(
+        &self,
+        mut program: impl AsyncRead + AsyncWrite + Unpin,
+        under_way: &UnderWay,
+        destination: &Destination,
+        Dialled { mut flow, listed: _listed }: Dialled,
+    ) {
+        under_way.begins();
+        let (begun, mut is_copied) = (Instant::now(), false);
+        let carried = async {
+            copy_both(&mut program, &mut flow).await?;
+            is_copied = true;
+            under_way.ends();
+            flow.finished().await
+        };
+        let ended = tokio::select! {
+            ended = carried => ended,
+            // Dropped, the flow is given up, and so is the program's connection.
+            () = self.connector.is_in_vain(begun) => return,
+        };
+        let Err(error) = ended else { return };
+        tracing::debug!(%error, %destination, "a carried connection broke off");
+        self.say_over(destination, &flow, FlowError::of(&error));
+    }
+
+    /// Says why a flow is over, if people can do something about it.
+    fn say_over(&self, destination: &Destination, flow: &FlowStream, error: Option<FlowError>) {
+        let over = error.or_else(|| flow.status().borrow().over);
+        let stats = flow.stats();
+        let was_known = stats.acknowledged > 0 || stats.read > 0;
+        over.inspect(|error| self.connector.say_refused(&destination.to_string(), *error, was_known));
+    }
+}

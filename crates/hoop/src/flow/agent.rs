@@ -1,0 +1,248 @@
+//! `hoop agent`: a proxy on loopback whose connections are flows.
+
+use crate::base::exit::{Exit, Failure};
+use crate::base::values::{Span, loopback};
+use crate::flow::ways::ways;
+use crate::server::{announce, flow_runtime, logging, raise_descriptors, stop_on_signal};
+use clap::{Args, Subcommand};
+use hoop_agent::{Agent, AgentConfig, AgentError, DEFAULT_ADDRESS};
+use hoop_relay::status::Report;
+use hoop_relay::{Introduction, LinkError, diagnostics};
+use hoop_units::plain;
+use serde::Deserialize;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct AgentFlags {
+    #[command(subcommand)]
+    command: Option<AgentCommand>,
+    /// The file that `hoop introduce` made for this device
+    #[arg(long, value_name = "FILE", env = "HOOP_RELAY", required = true)]
+    relay: Option<PathBuf>,
+    /// Listen on this loopback address, for HTTP and SOCKS5 alike
+    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, value_parser = loopback)]
+    listen: SocketAddr,
+    /// Use this network interface. If you name several, each connection uses all of them at once
+    #[arg(long, value_name = "NAME")]
+    interface: Vec<String>,
+    /// Give up a connection with an error once the relay has been out of reach for this long. Without this option, connections wait
+    #[arg(long, value_name = "TIME")]
+    give_up_after: Option<Span>,
+    /// Tell a program that it is connected only when it is. Otherwise it is told at once if it asks for a name, which saves a round trip; an error is then a connection that breaks off
+    #[arg(long)]
+    wait: bool,
+    /// Serve this user's programs, too, such as `_apt`, as which apt fetches; may be given several times. Programs of others than you and root are refused
+    #[arg(long, value_name = "NAME", value_parser = user)]
+    serve_user: Vec<u32>,
+    /// Print where the agent listens as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write logs as JSON
+    #[arg(long)]
+    log_json: bool,
+}
+
+#[derive(Subcommand)]
+enum AgentCommand {
+    /// Print what a shell needs so that its programs use the agent: `eval "$(hoop agent env)"`
+    Env(AtFlags),
+    /// Print what the agent carries
+    Status(StatusFlags),
+    /// Connect the standard input and output to a host through the agent, for ssh: `ssh -o ProxyCommand="hoop agent connect %h %p" HOST`
+    Connect(ConnectFlags),
+}
+
+#[derive(Args)]
+struct AtFlags {
+    /// The agent's address
+    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, value_parser = loopback)]
+    agent: SocketAddr,
+}
+
+#[derive(Args)]
+struct StatusFlags {
+    #[command(flatten)]
+    at: AtFlags,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct ConnectFlags {
+    #[command(flatten)]
+    at: AtFlags,
+    /// The host's name or address
+    #[arg(value_name = "HOST")]
+    host: String,
+    /// Its port
+    #[arg(value_name = "PORT")]
+    port: u16,
+}
+
+/// A user's number.
+fn user(name: &str) -> Result<u32, String> {
+    let found = nix::unistd::User::from_name(name).map_err(|error| error.to_string())?;
+    found.map(|user| user.uid.as_raw()).ok_or_else(|| "there is no such user".to_owned())
+}
+
+/// Runs an agent until it is told to stop, or asks one.
+pub fn run(flags: AgentFlags) -> Result<Exit, Failure> {
+    match flags.command {
+        Some(AgentCommand::Env(at)) => {
+            print!("{}", environment(at.agent));
+            Ok(Exit::Done)
+        }
+        Some(AgentCommand::Status(flags)) => status(&flags),
+        Some(AgentCommand::Connect(flags)) => connect(&flags),
+        None => serve(flags),
+    }
+}
+
+fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
+    logging::start(flags.log_json)?;
+    raise_descriptors();
+    let relay = flags.relay.ok_or_else(|| Failure::usage("--relay is missing"))?;
+    let unusable = |error| {
+        Failure::new(Exit::File, format!("{} is not a file that `hoop introduce` made", relay.display()), error)
+    };
+    let introduction = Introduction::read(&relay).map_err(unusable)?;
+    let server = introduction.server.clone();
+    let config = AgentConfig {
+        listen: flags.listen,
+        introduction,
+        ways: ways(&flags.interface),
+        give_up_after: flags.give_up_after.map(|span| span.0),
+        waits: flags.wait,
+        users: flags.serve_user,
+    };
+    flow_runtime()?.block_on(async {
+        let agent = Agent::bind(&config, |words| say(&words)).await.map_err(|error| match error {
+            AgentError::Link(error @ LinkError::NoInterface(_)) => Failure::usage(error),
+            AgentError::Link(LinkError::Introduction(error)) => unusable(error),
+            error => Failure::new(Exit::Unexpected, "cannot start the agent", error),
+        })?;
+        tokio::spawn(diagnostics::tell(agent.link().troubles(), server, say));
+        let mut stop = stop_on_signal()?;
+        // Whoever reads this may send a signal at once.
+        announce(agent.address(), false, flags.json);
+        agent.run(stop.requested()).await;
+        Ok(Exit::Done)
+    })
+}
+
+fn say(words: &str) {
+    tracing::warn!("{}", plain::line(words));
+}
+
+/// Programs read either case of these, but for `http_proxy`: in capitals it could be a field of a request to a CGI program.
+fn environment(agent: SocketAddr) -> String {
+    let direct = "localhost,127.0.0.1,::1";
+    let (http, socks) = (format!("http://{agent}"), format!("socks5h://{agent}"));
+    [
+        ("http_proxy", &http[..]),
+        ("https_proxy", &http),
+        ("HTTPS_PROXY", &http),
+        ("all_proxy", &socks),
+        ("ALL_PROXY", &socks),
+        ("no_proxy", direct),
+        ("NO_PROXY", direct),
+    ]
+    .map(|(name, value)| format!("export {name}={value}\n"))
+    .concat()
+}
+
+/// How long the agent may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// More than a line for each connection that an agent has at once.
+const STATUS_MAX: u64 = 4 << 20;
+
+/// What `/status.json` says.
+#[derive(Deserialize)]
+struct Status {
+    relay: String,
+    #[serde(flatten)]
+    report: Report,
+}
+
+fn status(flags: &StatusFlags) -> Result<Exit, Failure> {
+    let agent = flags.at.agent;
+    let json = ask(agent).map_err(|error| no_agent(agent, error))?;
+    let status: Status = serde_json::from_slice(&json).map_err(|error| no_agent(agent, error.into()))?;
+    if flags.json {
+        println!("{}", String::from_utf8_lossy(&json).trim_end());
+        return Ok(Exit::Done);
+    }
+    let title = format!("hoop agent at {agent}: by {}", plain::line(&status.relay));
+    print!("{title}{}", status.report);
+    Ok(Exit::Done)
+}
+
+fn no_agent(agent: SocketAddr, error: io::Error) -> Failure {
+    Failure::new(Exit::Network, format!("no agent answers at {agent}"), error)
+        .hint("start one with `hoop agent`, or name its address with --agent")
+}
+
+/// The longest head of an answer to CONNECT: an agent's has some 200 bytes.
+const HEAD_MAX: usize = 4 << 10;
+
+/// Passes the standard input and output on, to the end of what comes back.
+fn connect(flags: &ConnectFlags) -> Result<Exit, Failure> {
+    let (agent, host) = (flags.at.agent, &flags.host);
+    let bracketed = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.clone() };
+    let to = format!("{bracketed}:{}", flags.port);
+    if !to.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Failure::usage(format!("{} is no host", plain::line(host))));
+    }
+    let open = || -> io::Result<(TcpStream, String)> {
+        let mut connection = TcpStream::connect_timeout(&agent, ANSWER_MAX)?;
+        connection.write_all(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").as_bytes())?;
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_MAX {
+            connection.read_exact(&mut byte)?;
+            head.push(byte[0]);
+        }
+        Ok((connection, String::from_utf8_lossy(&head).into_owned()))
+    };
+    let (mut connection, head) = open().map_err(|error| no_agent(agent, error))?;
+    if head.split(' ').nth(1) != Some("200") {
+        // Its body says why in a line.
+        let mut why = String::new();
+        let _ = connection.set_read_timeout(Some(ANSWER_MAX));
+        let _ = BufReader::new(connection.take(HEAD_MAX as u64)).read_line(&mut why);
+        let why = why.trim_end().trim_start_matches("hoop agent: ").trim_start_matches(&format!("{to}: "));
+        return Err(Failure::new(Exit::Network, format!("no connection to {to}"), plain::line(why)));
+    }
+    let mut writes = connection.try_clone().map_err(|error| no_agent(agent, error))?;
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut writes);
+        let _ = writes.shutdown(std::net::Shutdown::Write);
+    });
+    // Past the buffer, which waits for the end of a line.
+    let out = io::stdout().as_fd().try_clone_to_owned();
+    let copied = out.and_then(|out| io::copy(&mut connection, &mut File::from(out)));
+    copied.map_err(|error| Failure::new(Exit::Network, format!("the connection to {to} broke off"), error))?;
+    Ok(Exit::Done)
+}
+
+/// Asks an agent for its status.
+fn ask(agent: SocketAddr) -> io::Result<Vec<u8>> {
+    let mut asking = TcpStream::connect_timeout(&agent, ANSWER_MAX)?;
+    asking.set_read_timeout(Some(ANSWER_MAX))?;
+    // HTTP/1.0: the answer is as it is, and its end is that of the connection.
+    asking.write_all(format!("GET /status.json HTTP/1.0\r\nHost: {agent}\r\n\r\n").as_bytes())?;
+    let mut answer = Vec::new();
+    asking.take(STATUS_MAX).read_to_end(&mut answer)?;
+    let head = answer.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4);
+    match head.filter(|_| answer.starts_with(b"HTTP/1.0 200 ") || answer.starts_with(b"HTTP/1.1 200 ")) {
+        Some(head) => Ok(answer.split_off(head)),
+        None => Err(io::Error::other("what listens there is no agent")),
+    }
+}

@@ -1,0 +1,172 @@
+//! `hoop agent` as somebody types it for the first time, with curl and wget behind it; all on loopback.
+#![allow(missing_docs)]
+
+mod flows;
+
+use flows::{Running, hoop, relay_with, run};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// An agent, and where it listens.
+fn agent(folder: &Path, flags: &[&str]) -> (Running, SocketAddr) {
+    let mut agent = hoop(folder, &[&["agent", "--relay", "laptop.toml", "--listen", "127.0.0.1:0"], flags].concat());
+    let mut agent = Running(agent.stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(agent.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening on http://").unwrap().parse().unwrap();
+    (agent, address)
+}
+
+/// A web server that answers each request with its path.
+fn web() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+                    head.push(byte[0]);
+                }
+                let head = String::from_utf8_lossy(&head).into_owned();
+                let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+                let answer =
+                    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{path}", path.len());
+                let _ = stream.write_all(answer.as_bytes());
+            });
+        }
+    });
+    address
+}
+
+/// A program in a shell that has taken what `hoop agent env` prints. What it prints itself.
+fn in_shell(folder: &Path, agent: SocketAddr, program: &str) -> String {
+    let (code, environment, error) = run(folder, &["agent", "env", "--agent", &agent.to_string()]);
+    assert_eq!(code, 0, "{error}");
+    // What is on loopback would go straight.
+    let script = format!("{environment}\nunset no_proxy NO_PROXY\n{program}");
+    let output = Command::new("sh").args(["-ec", &script]).current_dir(folder).output().unwrap();
+    let (told, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{program}: {}: {error}", output.status);
+    told.into_owned()
+}
+
+#[test]
+fn programs_of_a_shell_with_its_environment_go_through_the_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = relay_with(folder.path(), &["--allow", "127.0.0.1"]);
+    let ((_agent, address), web) = (agent(folder.path(), &[]), web());
+    for program in [
+        "curl -fsS -v http://WEB/path 2>curl.txt && grep -qi \"via: 1.1 hoop\" curl.txt",
+        "curl -fsS --proxytunnel http://WEB/path",
+        "curl -fsS --proxy $all_proxy http://WEB/path",
+        "wget -qO- http://WEB/path",
+    ] {
+        let told = in_shell(folder.path(), address, &program.replace("WEB", &web.to_string()));
+        assert_eq!(told, "/path", "{program}");
+    }
+}
+
+#[test]
+fn a_connection_is_that_of_the_standard_input_and_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = relay_with(folder.path(), &["--allow", "127.0.0.1"]);
+    let ((_agent, address), web) = (agent(folder.path(), &[]), web());
+    let at = address.to_string();
+    let connect = |host: &str, port: u16| {
+        let mut connect = hoop(folder.path(), &["agent", "connect", "--agent", &at, host, &port.to_string()]);
+        let mut connect = connect.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let _ = connect.stdin.take().unwrap().write_all(b"GET /path HTTP/1.1\r\n\r\n");
+        let ended = connect.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (ended.status.code(), text(ended.stdout), text(ended.stderr))
+    };
+    let (code, told, error) = connect("127.0.0.1", web.port());
+    assert!(code == Some(0) && told.ends_with("\r\n\r\n/path"), "{told}: {error}");
+    for (host, port, code, words) in [
+        ("10.0.0.1", 80, 7, "no connection to 10.0.0.1:80.\n  Cause: the relay does not go there"),
+        ("::1", 80, 7, "no connection to [::1]:80."),
+        ("a b", 80, 2, "a b is no host"),
+    ] {
+        let (ended, _, error) = connect(host, port);
+        assert!(ended == Some(code) && error.contains(words), "{host}: {ended:?}: {error}");
+    }
+}
+
+#[test]
+fn programs_of_another_user_are_refused_unless_they_are_named() {
+    let as_nobody = |folder: &Path, agent: SocketAddr, url: &str| {
+        let mut curl = Command::new("setpriv");
+        curl.args(["--reuid=65534", "--regid=65534", "--clear-groups", "curl", "-sS", "--proxy"]);
+        curl.arg(format!("http://{agent}")).arg(url).current_dir(folder).output().unwrap()
+    };
+    let allowed = Command::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "true"]).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        return println!("not tested: only root can run a program as another user");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = relay_with(folder.path(), &["--allow", "127.0.0.1"]);
+    let url = format!("http://{}/path", web());
+    for (flags, served) in [(&[][..], false), (&["--serve-user", "nobody"], true)] {
+        let (_agent, address) = agent(folder.path(), flags);
+        let ended = as_nobody(Path::new("/"), address, &url);
+        assert_eq!(ended.status.success(), served, "{flags:?}: {}", String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(ended.stdout == b"/path", served);
+    }
+    let (code, _, error) = run(folder.path(), &["agent", "--relay", "laptop.toml", "--serve-user", "no-such-user"]);
+    assert!(code == 2 && error.contains("there is no such user"), "{error}");
+}
+
+#[test]
+fn the_status_says_what_is_carried_as_lines_and_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let relay = relay_with(folder.path(), &["--allow", "127.0.0.1"]);
+    let (agent, address) = agent(folder.path(), &[]);
+    let at = ["--agent", &address.to_string()];
+    let status = |more: &[&str]| run(folder.path(), &[&["agent", "status"], &at[..], more].concat());
+    let (code, told, error) = status(&[]);
+    assert_eq!((code, &error[..]), (0, ""));
+    assert!(told.starts_with(&format!("hoop agent at {address}: by localhost:")), "{told}");
+    assert!(told.ends_with(", nothing to carry\n"), "{told}");
+    drop(relay);
+    let url = "http://192.0.2.1/";
+    let curl =
+        Command::new("curl").args(["-sS", "--proxy", &format!("http://{address}"), url]).stdout(Stdio::null()).spawn();
+    let _curl = Running(curl.unwrap());
+    let lines = (0..100).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let (_, told, _) = status(&[]);
+        told.contains("192.0.2.1:80: for ").then_some(told)
+    });
+    let lines = lines.expect("the request is listed");
+    assert!(lines.contains(", not reached for "), "{lines}");
+    let (code, json, _) = status(&["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, json["connections"][0]["destination"].as_str()), (0, Some("192.0.2.1:80")));
+    drop(agent);
+    let (code, told, error) = status(&[]);
+    assert_eq!((code, &told[..]), (7, ""));
+    assert!(error.contains(&format!("no agent answers at {address}")), "{error}");
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(relay_with(folder.path(), &[]));
+    for (arguments, code, words) in [
+        (&["agent"][..], 2, "--relay"),
+        (&["agent", "--relay", "laptop.toml", "--listen", "0.0.0.0:4673"], 2, "for this machine alone"),
+        (&["agent", "--relay", "devices.toml"], 3, "is not a file that `hoop introduce` made"),
+        (&["agent", "--relay", "laptop.toml", "--listen", "127.0.0.1:0", "--interface", "none0"], 2, "none0"),
+        (&["agent", "--relay", "laptop.toml", "--give-up-after", "soon"], 2, "soon"),
+    ] {
+        let (ended, _, error) = run(folder.path(), arguments);
+        assert!(ended == code && error.contains(words), "{arguments:?}: {ended}: {error}");
+    }
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    let (code, _, error) = run(folder.path(), &["agent", "--relay", "laptop.toml", "--listen", &listen]);
+    assert!(code == 1 && error.contains(&format!("cannot listen on {listen}")), "{code}: {error}");
+}

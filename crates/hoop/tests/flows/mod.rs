@@ -1,0 +1,71 @@
+//! A relay as a process, a device that it knows, and what is run beside them.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+pub fn hoop(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hoop"));
+    command.args(arguments).current_dir(folder).stdin(Stdio::null()).env_remove("HOOP_LOG").env_remove("HOOP_RELAY");
+    command
+}
+
+/// A run to its end: exit code, standard output and standard error.
+pub fn run(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let output = hoop(folder, arguments).output().unwrap();
+    let text = |octets| String::from_utf8(octets).unwrap();
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+/// A process that is killed with this.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Makes a certificate and its key.
+pub fn sign(folder: &Path) {
+    let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.join("cert.pem"), signed.cert.pem()).unwrap();
+    std::fs::write(folder.join("key.pem"), signed.signing_key.serialize_pem()).unwrap();
+}
+
+/// A relay, and a device that may come: `laptop.toml`.
+pub fn relay(folder: &Path) -> Running {
+    relay_with(folder, &[])
+}
+
+/// The same, with more flags for the relay.
+pub fn relay_with(folder: &Path, flags: &[&str]) -> Running {
+    sign(folder);
+    std::fs::write(folder.join("devices.toml"), "").unwrap();
+    let arguments = "relay --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem --devices devices.toml";
+    let mut relay = hoop(folder, &[&arguments.split(' ').collect::<Vec<_>>(), flags].concat());
+    let mut relay = Running(relay.stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(relay.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let port = line.trim().strip_prefix("listening on 127.0.0.1:").unwrap().split(',').next().unwrap();
+    let (code, told, error) =
+        run(folder, &["introduce", &format!("localhost:{port}"), "--devices", "devices.toml", "--cert", "cert.pem"]);
+    assert_eq!(code, 0, "{error}");
+    std::fs::write(folder.join("laptop.toml"), format!("addresses = [\"127.0.0.1\"]\n{told}")).unwrap();
+    relay
+}
+
+/// The first line that contains this.
+pub fn line_with(lines: &mut BufReader<ChildStderr>, words: &str) -> String {
+    let mut all = String::new();
+    loop {
+        let mut line = String::new();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "`{words}` is not said:\n{all}");
+        if line.contains(words) {
+            return line;
+        }
+        all += &line;
+    }
+}
