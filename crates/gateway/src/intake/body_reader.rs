@@ -91,10 +91,7 @@ impl<'a> BodyReader<'a> {
             None => next.await,
             Some(superseded) => tokio::select! {
                 biased;
-                () = superseded.wait() => {
-                    let detail = "another request for the same upload came meanwhile";
-                    return Err(Problem::new(Code::RequestTimeout, detail));
-                }
+                problem = superseded.wait() => return Err(problem),
                 next = next => next,
             },
         };

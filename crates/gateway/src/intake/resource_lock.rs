@@ -3,6 +3,7 @@
 //! A client asks for nothing while it still sends; so when it does ask, what it was sending has broken off, though we may not have heard
 //! of that. The request that is under way then ends, records what it has, and makes way.
 
+use hoop_http::{Code, Problem};
 use hoop_spool::Token;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -67,11 +68,12 @@ pub struct Superseded {
 }
 
 impl Superseded {
-    /// Returns when another request has come, or the lock has been released.
-    pub async fn wait(&mut self) {
+    /// Returns when another request has come, or the lock has been released: what this one is told then.
+    pub async fn wait(&mut self) -> Problem {
         let number = self.number;
         // The other end lives as long as the lock.
         let _ = self.come.wait_for(|come| *come > number).await;
+        Problem::new(Code::RequestTimeout, "another request for the same upload came meanwhile")
     }
 }
 
@@ -93,7 +95,7 @@ mod tests {
         let (second, ()) = tokio::join!(locks.take(one), end_first);
         tokio::select! {
             biased;
-            () = foreign.wait() => panic!("nobody asked for it"),
+            _ = foreign.wait() => panic!("nobody asked for it"),
             () = tokio::task::yield_now() => {}
         }
         drop((second, other));

@@ -165,6 +165,35 @@ async fn whoever_asks_how_far_an_upload_is_does_not_wait_for_bytes_that_nobody_n
     assert!(asked.await.is_ok(), "it waits for a sender who says nothing");
 }
 
+/// Each part with a permit waited for the service's key, 1.5 s, and whoever asked waited for all of them: eight addresses had all places for questions.
+#[tokio::test]
+async fn whoever_asks_how_far_an_upload_is_does_not_wait_for_a_service_that_says_nothing() {
+    let (gateway, _folder) = gateway().await;
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let z = sealed(1, 300_000, LATER);
+    let dest = format!("http://{}/hoop/post", silent.local_addr().unwrap());
+    let creation = Request::post(format!("/offload?dest={dest}")).header("upload-complete", "?0");
+    let upload = send(gateway.address, creation.header("upload-length", z.len()), empty()).await;
+    let upload = upload.header("location").to_owned();
+    let from = usize::try_from(PRELUDE_LEN).unwrap() + 1;
+    let begun = append(&gateway, &upload, &z, 0, from).await;
+    assert_eq!(begun.status, 204, "{begun:?}");
+    let path = &upload[upload.find("/offload").unwrap()..];
+    let permit = "AQEB".repeat(38);
+    let head = format!(
+        "PATCH {path} HTTP/1.1\nHost: {}\nUpload-Offset: {}\nUpload-Complete: ?0\nContent-Type: application/partial-upload\nHoop-Permit: {permit}\nContent-Length: 10\n\n",
+        gateway.address, from
+    );
+    let mut senders = Vec::new();
+    for _ in 0..20 {
+        senders.push(begin_sending(gateway.address, &head, b"").await);
+    }
+    // They come before the question does.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let asked = tokio::time::timeout(std::time::Duration::from_secs(15), look(gateway.address, &upload)).await;
+    assert_eq!(offset(&asked.expect("it waits for each of them")), from);
+}
+
 #[tokio::test]
 async fn the_examples_of_the_draft_go_as_the_draft_says() {
     let mut files: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/drafts"))

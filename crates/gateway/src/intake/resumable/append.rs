@@ -89,7 +89,13 @@ impl Append {
         };
         let offer = with_deadline(offer, self.deadline);
         let (id, prelude) = (offer.id, offer.prelude.clone());
-        let valid = self.consent(&offer).await?;
+        let mut superseded = self.lock.superseded();
+        // The service may take its time, which is not another request's.
+        let valid = tokio::select! {
+            biased;
+            problem = superseded.wait() => return Err(problem.into()),
+            valid = self.consent(&offer) => valid?,
+        };
         let (begun, _promise) =
             self.receiver.admission.begin(offer, Some(ByteRange::new(start, self.total)), valid).await?;
         let intake = match begun {
