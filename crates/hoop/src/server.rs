@@ -24,7 +24,7 @@ const WORKERS_MAX: usize = 4;
 
 /// The runtime of what carries flows.
 #[cfg(feature = "flow")]
-pub fn flow_runtime() -> Result<Runtime, Failure> {
+fn flow_runtime() -> Result<Runtime, Failure> {
     keep_free_memory();
     runtime()
 }
@@ -43,6 +43,15 @@ fn keep_free_memory() {
 
 #[cfg(all(feature = "flow", not(all(target_os = "linux", target_env = "gnu"))))]
 fn keep_free_memory() {}
+
+/// Runs `work` on it to its end. What it left on other threads, such as a look at a file that nobody writes, is not waited for.
+#[cfg(feature = "flow")]
+pub fn run_flows<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = flow_runtime()?;
+    let ended = runtime.block_on(work);
+    runtime.shutdown_background();
+    ended
+}
 
 /// The runtime of a server, in as little memory as will do.
 pub fn runtime() -> Result<Runtime, Failure> {

@@ -415,6 +415,10 @@ impl Keys {
         }
     }
 
+    fn knows(&self, host: DeviceId) -> bool {
+        self.read.lock().1.keys.contains_key(&host)
+    }
+
     fn find(&self, host: DeviceId) -> Option<DeviceKey> {
         let key = self.read.lock().1.keys.get(&host).copied();
         if key.is_none() {
@@ -427,7 +431,10 @@ impl Keys {
 impl DeviceKeys for Devices {
     fn key(&self, host: DeviceId) -> Pending<'_, Option<DeviceKey>> {
         Box::pin(async move {
-            self.look().await;
+            // Who is known waits for no file: what has changed of it is found by whoever looks now and then.
+            if !self.file.knows(host) {
+                self.look().await;
+            }
             self.file.find(host)
         })
     }
@@ -559,6 +566,20 @@ mod tests {
         assert!(devices.key(first.host().unwrap()).await.is_none(), "it was taken out");
     }
 
+    /// Devices waited up to 4 s each time an operator added another one.
+    #[tokio::test]
+    async fn who_is_known_waits_for_nobody_who_writes_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("devices.toml");
+        let known = introduce(&path, "relay.example:4669", None).unwrap().host().unwrap();
+        let devices = Devices::open(&path).unwrap();
+        let _somebody_looks = devices.looking.lock().await;
+        let asked = tokio::time::timeout(Duration::from_secs(5), devices.key(known)).await;
+        assert!(asked.expect("it waits").is_some());
+        let asked = tokio::time::timeout(Duration::from_millis(50), devices.key(DeviceId([0; 20]))).await;
+        assert!(asked.is_err(), "who is not known may be in what is being written");
+    }
+
     /// A copy over the network writes by and by, into the file itself.
     #[tokio::test]
     async fn a_file_that_is_half_written_frees_no_device_from_its_only() {
@@ -577,11 +598,13 @@ mod tests {
             file.write_all(only.as_bytes()).unwrap();
         };
         let asked = async {
+            devices.look().await;
             assert!(devices.key(host).await.is_some());
             assert_eq!(devices.only(host).map(|only| only.len()), Some(1));
         };
         tokio::join!(writer, asked);
         fs::write(&path, "[devices]\n").unwrap();
+        devices.look().await;
         assert!(devices.key(host).await.is_none());
         assert_eq!(devices.only(host), Some(Vec::new()), "what it began before that goes nowhere");
         fs::write(&path, whole).unwrap();

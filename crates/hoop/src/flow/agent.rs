@@ -3,7 +3,7 @@
 use crate::base::exit::{Exit, Failure};
 use crate::base::values::{Span, loopback};
 use crate::flow::ways::ways;
-use crate::server::{announce, flow_runtime, logging, raise_descriptors, stop_on_signal};
+use crate::server::{announce, logging, raise_descriptors, run_flows, stop_on_signal};
 use clap::{Args, Subcommand};
 use hoop_agent::{Agent, AgentConfig, AgentError, DEFAULT_ADDRESS};
 use hoop_relay::status::Report;
@@ -122,7 +122,7 @@ fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
         waits: flags.wait,
         users: flags.serve_user,
     };
-    flow_runtime()?.block_on(async {
+    run_flows(async {
         let agent = Agent::bind(&config, |words| say(&words)).await.map_err(|error| match error {
             AgentError::Link(error @ LinkError::NoInterface(_)) => Failure::usage(error),
             AgentError::Link(LinkError::Introduction(error)) => unusable(error),

@@ -6,7 +6,7 @@ use crate::flow::qr;
 use crate::server::logging;
 use crate::server::powers::Powers;
 use crate::server::{
-    announce_flows, flow_runtime, hint_at_ports, raise_descriptors, reload_on_hang_up, stop_on_signal, warn_of_root,
+    announce_flows, hint_at_ports, raise_descriptors, reload_on_hang_up, run_flows, stop_on_signal, warn_of_root,
 };
 use clap::Args;
 use hoop_relay::{Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, introduce_for};
@@ -82,7 +82,7 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
         shares: ShareLimits { begun_per_minute: flags.device_begun, rate: flags.device_rate.map(|rate| rate.0) },
         admin: flags.admin,
     };
-    flow_runtime()?.block_on(async {
+    run_flows(async {
         let relay = Relay::bind(&config).await.map_err(|error| match error {
             RelayError::Listen(listen) => {
                 hint_at_ports(Failure::new(Exit::Unexpected, "cannot start the relay", &listen), &listen)

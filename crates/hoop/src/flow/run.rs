@@ -5,8 +5,8 @@ use crate::base::values::Span;
 use crate::flow::run_status;
 use crate::flow::strict;
 use crate::flow::ways::ways;
-use crate::server::flow_runtime;
 use crate::server::logging;
+use crate::server::run_flows;
 use clap::Args;
 use hoop_relay::preload::{KEY_BYTES, Notice, PreloadServer};
 use hoop_relay::{FlowOptions, Introduction, Link, LinkError, diagnostics};
@@ -82,7 +82,7 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
     let options = FlowOptions { multipath: ways.len() > 1, ..FlowOptions::default() };
     let program = flags.program[0].to_string_lossy().into_owned();
     let is_given_up = Arc::new(AtomicBool::new(false));
-    let status = flow_runtime()?.block_on(async {
+    let status = run_flows(async {
         let link = Link::start(&introduction, ways).map_err(|error| match error {
             error @ LinkError::NoInterface(_) => Failure::usage(error),
             LinkError::Introduction(error) => unusable(error),

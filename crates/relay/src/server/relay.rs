@@ -242,47 +242,22 @@ impl Relay {
 
     /// Serves until this is dropped, or until the listener fails. Connections to destinations end with it, and so do their flows.
     pub async fn run(self) {
-        let Self { listener, certificate, metrics, reload: (_again, mut reload), carrying } = self;
-        let mut flows = JoinSet::new();
-        let mut renew = tokio::time::interval(RENEW_EVERY);
-        let mut revoke = tokio::time::interval(REVOKE_EVERY);
-        let mut revocation = Revocation::new(&carrying.devices);
+        let Self { listener, certificate, metrics, reload: (_again, reload), carrying } = self;
+        let mut tasks = JoinSet::new();
         let (_stop, stopped) = hoop_http::shutdown();
         if let Some(metrics) = metrics {
-            flows.spawn(hoop_http::metrics::serve(metrics, text_of(carrying.clone()), stopped));
+            tasks.spawn(hoop_http::metrics::serve(metrics, text_of(carrying.clone()), stopped));
         }
+        // A file may take its time, and carriers wait for none.
+        tasks.spawn(follow_files(certificate, reload, carrying.clone()));
         loop {
             let carrier = tokio::select! {
                 carrier = listener.accept() => carrier,
                 Some(flow) = carrying.server.accept() => {
-                    flows.spawn(relay(flow, carrying.clone()));
+                    tasks.spawn(relay(flow, carrying.clone()));
                     continue;
                 }
-                Some(_) = flows.join_next() => continue,
-                _ = renew.tick() => {
-                    drop(certificate.look_apart());
-                    continue;
-                }
-                _ = revoke.tick() => {
-                    carrying.devices.look().await;
-                    carrying.revoke(revocation.gone(&carrying.devices, false));
-                    continue;
-                }
-                Some(answer) = reload.recv() => {
-                    let shown = certificate.look_apart();
-                    carrying.devices.look().await;
-                    carrying.revoke(revocation.gone(&carrying.devices, true));
-                    let is_shown = shown.await.is_ok_and(|shown| shown.is_ok());
-                    tracing::info!(devices = carrying.devices.known().len(), "devices and certificate were looked at again");
-                    // Who has asked may have gone.
-                    let _ = answer.send(match (carrying.devices.are_taken(), is_shown) {
-                        (true, true) => Ok(()),
-                        (false, true) => Err(ReloadError::Devices),
-                        (true, false) => Err(ReloadError::Certificate),
-                        (false, false) => Err(ReloadError::Both),
-                    });
-                    continue;
-                }
+                Some(_) = tasks.join_next() => continue,
             };
             match carrier {
                 Ok(carrier) => carrying.server.serve(carrier, "relay"),
@@ -290,6 +265,36 @@ impl Relay {
                     tracing::error!(%error, "a listener is gone");
                     return;
                 }
+            }
+        }
+    }
+}
+
+/// Takes over what the files say: who is known, and what clients are shown.
+async fn follow_files(certificate: Arc<Renewed>, mut reload: mpsc::Receiver<Answer>, carrying: Arc<Carrying>) {
+    let mut renew = tokio::time::interval(RENEW_EVERY);
+    let mut revoke = tokio::time::interval(REVOKE_EVERY);
+    let mut revocation = Revocation::new(&carrying.devices);
+    loop {
+        tokio::select! {
+            _ = renew.tick() => drop(certificate.look_apart()),
+            _ = revoke.tick() => {
+                carrying.devices.look().await;
+                carrying.revoke(revocation.gone(&carrying.devices, false));
+            }
+            Some(answer) = reload.recv() => {
+                let shown = certificate.look_apart();
+                carrying.devices.look().await;
+                carrying.revoke(revocation.gone(&carrying.devices, true));
+                let is_shown = shown.await.is_ok_and(|shown| shown.is_ok());
+                tracing::info!(devices = carrying.devices.known().len(), "devices and certificate were looked at again");
+                // Who has asked may have gone.
+                let _ = answer.send(match (carrying.devices.are_taken(), is_shown) {
+                    (true, true) => Ok(()),
+                    (false, true) => Err(ReloadError::Devices),
+                    (true, false) => Err(ReloadError::Certificate),
+                    (false, false) => Err(ReloadError::Both),
+                });
             }
         }
     }
@@ -573,6 +578,11 @@ async fn connect(service: &str, carrying: &Carrying, host: DeviceId, is_wide: bo
             false => tracing::info!(device, %to, "a device may not go there: it is not in its `only`"),
             true if NEVER_PORTS.contains(&to.port()) => {
                 tracing::info!(device, %to, "a device may not go to this port: --allow-port would let all");
+            }
+            true if carrying.allowed.addresses.iter().any(|listed| listed.contains(to.ip()))
+                || carrying.allowed.any =>
+            {
+                tracing::info!(device, %to, "a device may not go to the relay itself");
             }
             true => tracing::info!(device, %to, "a device may not go there: --allow {} would let it", to.ip()),
         }
