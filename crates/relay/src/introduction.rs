@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::timeout;
 
 /// A device's file about its server (TOML). It holds the device's key: nobody else may read it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -258,9 +260,19 @@ fn read_toml<T: serde::de::DeserializeOwned>(path: &Path, wanted: &'static str) 
 #[derive(Debug)]
 pub struct Devices {
     file: Arc<Keys>,
-    /// When the last look began, and how many there were. Who looks has it.
-    looking: tokio::sync::Mutex<(Option<Instant>, u64)>,
+    /// Who looks has it.
+    looking: Arc<tokio::sync::Mutex<Looks>>,
 }
+
+/// When the last look at a file began, and how many there were.
+#[derive(Clone, Copy, Debug, Default)]
+struct Looks {
+    began: Option<Instant>,
+    count: u64,
+}
+
+/// How long a device that is known waits for a look at the file: longer than one takes after the file was changed once. What is found later holds later.
+const KNOWN_WAITS: Duration = Duration::from_millis(400);
 
 /// The file is looked at no more often: a flood of strangers costs a hundred looks a second, and whoever opens a flow meanwhile waits no longer than this.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -353,7 +365,7 @@ impl Devices {
         let rules = rules(path)?;
         let file =
             Arc::new(Keys { path: path.to_owned(), read: Mutex::new((print, rules)), is_taken: AtomicBool::new(true) });
-        Ok(Self { file, looking: tokio::sync::Mutex::default() })
+        Ok(Self { file, looking: Arc::default() })
     }
 
     /// Who stood in the file when it was last looked at.
@@ -381,16 +393,33 @@ impl Devices {
     /// Looks at the file, unless somebody has done so since this was called.
     pub(crate) async fn look(&self) {
         let asked = Instant::now();
-        let mut looking = self.looking.lock().await;
-        let (last, looks) = *looking;
-        if last.is_some_and(|began| began >= asked) {
+        let looking = self.looking.clone().lock_owned().await;
+        if looking.began.is_some_and(|began| began >= asked) {
             return;
         }
-        tokio::time::sleep(last.map_or(Duration::ZERO, |began| LOOK_EVERY.saturating_sub(began.elapsed()))).await;
-        let (began, file) = (Instant::now(), self.file.clone());
-        if tokio::task::spawn_blocking(move || file.look()).await.is_ok() {
-            *looking = (Some(began), looks + 1);
+        let rested = looking.began.map_or(Duration::ZERO, |began| LOOK_EVERY.saturating_sub(began.elapsed()));
+        tokio::time::sleep(rested).await;
+        self.look_apart(looking).await;
+    }
+
+    /// Looks at the file for who is known already, and may stand there otherwise now. It waits for no long one.
+    async fn look_for_known(&self) {
+        // Somebody looks.
+        let Ok(looking) = self.looking.clone().try_lock_owned() else { return };
+        if looking.began.is_none_or(|began| began.elapsed() >= LOOK_EVERY) {
+            let _ = timeout(KNOWN_WAITS, self.look_apart(looking)).await;
         }
+    }
+
+    /// Looks, also if nobody waits for it any more.
+    async fn look_apart(&self, mut looking: OwnedMutexGuard<Looks>) {
+        let (began, file) = (Instant::now(), self.file.clone());
+        let looked = tokio::spawn(async move {
+            if tokio::task::spawn_blocking(move || file.look()).await.is_ok() {
+                *looking = Looks { began: Some(began), count: looking.count + 1 };
+            }
+        });
+        let _ = looked.await;
     }
 }
 
@@ -431,9 +460,9 @@ impl Keys {
 impl DeviceKeys for Devices {
     fn key(&self, host: DeviceId) -> Pending<'_, Option<DeviceKey>> {
         Box::pin(async move {
-            // Who is known waits for no file: what has changed of it is found by whoever looks now and then.
-            if !self.file.knows(host) {
-                self.look().await;
+            match self.file.knows(host) {
+                true => self.look_for_known().await,
+                false => self.look().await,
             }
             self.file.find(host)
         })
@@ -675,7 +704,7 @@ mod tests {
         let told = introduce(&path, "relay.example:4669", None).unwrap();
         assert!(devices.key(told.host().unwrap()).await.is_some());
         while asking.join_next().await.transpose().unwrap().is_some() {}
-        let (_, looks) = *devices.looking.lock().await;
+        let looks = devices.looking.lock().await.count;
         assert!(looks < 20, "{looks} looks");
     }
 
