@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 /// Where an agent listens unless it is told otherwise.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:4673";
 
-/// Programs' connections at once, at most: each has a descriptor and some 20 KiB. More wait in the kernel until one has ended.
+/// Programs' connections at once, at most: each has a descriptor. More wait in the kernel until one has ended.
 pub const CONNECTIONS_MAX: usize = 4_096;
 
 /// How long a program may say nothing on a new connection. Browsers make some that they may need.

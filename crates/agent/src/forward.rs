@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
 
-/// The longest head of an answer, and the fields in it.
-const HEAD_BYTES: usize = 256 << 10;
-const FIELDS: usize = 256;
+/// The longest head of a request or an answer, with cookies, and the fields in it.
+pub(crate) const HEAD_BYTES: usize = 256 << 10;
+pub(crate) const FIELDS: usize = 256;
 
 /// Passes a request on, and its answer back.
 pub(crate) async fn forward(

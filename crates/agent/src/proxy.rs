@@ -2,7 +2,7 @@
 
 use crate::destination::Destination;
 use crate::failure::Failure;
-use crate::forward::forward;
+use crate::forward::{FIELDS, HEAD_BYTES, forward};
 use crate::local::{Local, text};
 use crate::socket::{ProgramSocket, UnderWay};
 use crate::tunnel::{Dialer, Dialled};
@@ -19,10 +19,6 @@ use std::time::Duration;
 
 /// How long a request's head may take to come, and a connection may rest between two requests: as long as browsers keep theirs for the next one.
 const HEAD_TIME: Duration = Duration::from_secs(60);
-
-/// The longest head, with cookies, and the fields in it.
-const HEAD_BYTES: usize = 256 << 10;
-const FIELDS: usize = 256;
 
 /// Why there is no connection, for programs (RFC 9209).
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
