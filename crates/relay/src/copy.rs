@@ -3,7 +3,7 @@
 //! A connection that is carried is idle most of the time, and a relay has thousands. So bytes are read into a buffer that all connections of a thread share, and written at once. A
 //! connection keeps a buffer of its own only for what the other end does not take yet.
 //!
-//! Bounds: [`READ_BYTES`] each way while the other end takes nothing, and [`READ_BYTES`] for each thread.
+//! Bounds: `READ_BYTES` each way while the other end takes nothing, and `READ_BYTES` for each thread.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

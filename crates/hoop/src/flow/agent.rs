@@ -1,5 +1,7 @@
 //! `hoop agent`: a proxy on loopback whose connections are flows.
 
+mod connect;
+
 use crate::base::exit::{Exit, Failure};
 use crate::base::values::{Span, loopback};
 use crate::flow::ways::ways;
@@ -10,10 +12,8 @@ use hoop_relay::status::Report;
 use hoop_relay::{Introduction, LinkError, diagnostics};
 use hoop_units::plain;
 use serde::Deserialize;
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ enum AgentCommand {
     /// Print what the agent carries
     Status(StatusFlags),
     /// Connect the standard input and output to a host through the agent, for ssh: `ssh -o ProxyCommand="hoop agent connect %h %p" HOST`
-    Connect(ConnectFlags),
+    Connect(connect::Flags),
 }
 
 #[derive(Args)]
@@ -74,18 +74,6 @@ struct StatusFlags {
     json: bool,
 }
 
-#[derive(Args)]
-struct ConnectFlags {
-    #[command(flatten)]
-    at: AtFlags,
-    /// The host's name or address
-    #[arg(value_name = "HOST")]
-    host: String,
-    /// Its port
-    #[arg(value_name = "PORT")]
-    port: u16,
-}
-
 /// A user's number.
 fn user(name: &str) -> Result<u32, String> {
     let found = nix::unistd::User::from_name(name).map_err(|error| error.to_string())?;
@@ -100,7 +88,7 @@ pub fn run(flags: AgentFlags) -> Result<Exit, Failure> {
             Ok(Exit::Done)
         }
         Some(AgentCommand::Status(flags)) => status(&flags),
-        Some(AgentCommand::Connect(flags)) => connect(&flags),
+        Some(AgentCommand::Connect(flags)) => connect::run(&flags),
         None => serve(flags),
     }
 }
@@ -188,48 +176,6 @@ fn status(flags: &StatusFlags) -> Result<Exit, Failure> {
 fn no_agent(agent: SocketAddr, error: io::Error) -> Failure {
     Failure::new(Exit::Network, format!("no agent answers at {agent}"), error)
         .hint("start one with `hoop agent`, or name its address with --agent")
-}
-
-/// The longest head of an answer to CONNECT: an agent's has some 200 bytes.
-const HEAD_MAX: usize = 4 << 10;
-
-/// Passes the standard input and output on, to the end of what comes back.
-fn connect(flags: &ConnectFlags) -> Result<Exit, Failure> {
-    let (agent, host) = (flags.at.agent, &flags.host);
-    let bracketed = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.clone() };
-    let to = format!("{bracketed}:{}", flags.port);
-    if !to.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Failure::usage(format!("{} is no host", plain::line(host))));
-    }
-    let open = || -> io::Result<(TcpStream, String)> {
-        let mut connection = TcpStream::connect_timeout(&agent, ANSWER_MAX)?;
-        connection.write_all(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").as_bytes())?;
-        let (mut head, mut byte) = (Vec::new(), [0]);
-        while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_MAX {
-            connection.read_exact(&mut byte)?;
-            head.push(byte[0]);
-        }
-        Ok((connection, String::from_utf8_lossy(&head).into_owned()))
-    };
-    let (mut connection, head) = open().map_err(|error| no_agent(agent, error))?;
-    if head.split(' ').nth(1) != Some("200") {
-        // Its body says why in a line.
-        let mut why = String::new();
-        let _ = connection.set_read_timeout(Some(ANSWER_MAX));
-        let _ = BufReader::new(connection.take(HEAD_MAX as u64)).read_line(&mut why);
-        let why = why.trim_end().trim_start_matches("hoop agent: ").trim_start_matches(&format!("{to}: "));
-        return Err(Failure::new(Exit::Network, format!("no connection to {to}"), plain::line(why)));
-    }
-    let mut writes = connection.try_clone().map_err(|error| no_agent(agent, error))?;
-    std::thread::spawn(move || {
-        let _ = io::copy(&mut io::stdin().lock(), &mut writes);
-        let _ = writes.shutdown(std::net::Shutdown::Write);
-    });
-    // Past the buffer, which waits for the end of a line.
-    let out = io::stdout().as_fd().try_clone_to_owned();
-    let copied = out.and_then(|out| io::copy(&mut connection, &mut File::from(out)));
-    copied.map_err(|error| Failure::new(Exit::Network, format!("the connection to {to} broke off"), error))?;
-    Ok(Exit::Done)
 }
 
 /// Asks an agent for its status.

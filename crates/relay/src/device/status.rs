@@ -1,4 +1,4 @@
-//! What is carried for programs: a [`Listing`] of connections, a [`Report`] of all, and who tells it ([`tell`]) on a socket beside a program's, to the user that it runs as and to
+//! What is carried for programs: a [`Listing`] of connections, a [`Report`] of all, and who tells it (`tell`) on a socket beside a program's, to the user that it runs as and to
 //! nobody else.
 //!
 //! Whoever connects there is told all of it in lines of text, and then the end of the stream. A line is a title, a carrier or a connection.

@@ -136,13 +136,8 @@ impl World {
 
     /// A link of the phone goes bad, in one direction or both, and stays so until the next one does: it loses a third, is late by up to two seconds, or has a hundredth of its rate.
     fn rot(&mut self, dice: &mut Pcg64Mcg, link: &'static str) -> &'static str {
-        if let Some(rotten) = self.rotten.take() {
-            let (_, mbps, ms) = LINKS.into_iter().find(|(name, ..)| *name == rotten).expect("it is one of them");
-            let good = Change::new().rate(Bitrate::mbps(mbps)).delay(LinkDelay::from_millis(ms)).loss(Loss::None);
-            self.lab.set_link(rotten, Direction::Both, good);
-            if dice.next_u32().is_multiple_of(2) {
-                return "a link that is good again";
-            }
+        if self.mend() && dice.next_u32().is_multiple_of(2) {
+            return "a link that is good again";
         }
         let (_, mbps, _) = LINKS.into_iter().find(|(name, ..)| *name == link).expect("it is one of them");
         let direction = [Direction::Up, Direction::Down, Direction::Both][dice.next_u32() as usize % 3];
@@ -157,6 +152,15 @@ impl World {
         self.lab.set_link(link, direction, change);
         self.rotten = Some(link);
         name
+    }
+
+    /// Makes the phone's bad link good again. Returns whether there was one.
+    fn mend(&mut self) -> bool {
+        let Some(rotten) = self.rotten.take() else { return false };
+        let (_, mbps, ms) = LINKS.into_iter().find(|(name, ..)| *name == rotten).expect("it is one of them");
+        let good = Change::new().rate(Bitrate::mbps(mbps)).delay(LinkDelay::from_millis(ms)).loss(Loss::None);
+        self.lab.set_link(rotten, Direction::Both, good);
+        true
     }
 
     fn cut(&self, links: &[&str], lasts: Duration, name: &'static str) -> &'static str {
@@ -264,6 +268,8 @@ fn whatever_happens_to_links_addresses_and_processes_each_octet_arrives_once() {
         }
         before = come;
     }
+    // Over a link that loses a third and is late by two seconds, 3 MB take several minutes, which proves nothing more.
+    world.mend();
     std::fs::write(world.path(STOP), "").unwrap();
     let over = world.device.wait_for_matching(PATIENCE, |line| line == "all flows are over" || line.contains(FAILED));
     world.assert_well();
