@@ -1,7 +1,9 @@
 //! `hoop agent`: a proxy on loopback whose connections are flows.
 
+mod at;
 mod connect;
 
+use self::at::{AtFlags, ask, no_agent};
 use crate::base::exit::{Exit, Failure};
 use crate::base::values::{Span, loopback};
 use crate::flow::ways::ways;
@@ -12,10 +14,8 @@ use hoop_relay::status::Report;
 use hoop_relay::{Introduction, LinkError, diagnostics};
 use hoop_units::plain;
 use serde::Deserialize;
-use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -56,13 +56,6 @@ enum AgentCommand {
     Status(StatusFlags),
     /// Connect the standard input and output to a host through the agent, for ssh: `ssh -o ProxyCommand="hoop agent connect %h %p" HOST`
     Connect(connect::Flags),
-}
-
-#[derive(Args)]
-struct AtFlags {
-    /// The agent's address
-    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, value_parser = loopback)]
-    agent: SocketAddr,
 }
 
 #[derive(Args)]
@@ -146,12 +139,6 @@ fn environment(agent: SocketAddr) -> String {
     .concat()
 }
 
-/// How long the agent may take to answer.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
-
-/// More than a line for each connection that an agent has at once.
-const STATUS_MAX: u64 = 4 << 20;
-
 /// What `/status.json` says.
 #[derive(Deserialize)]
 struct Status {
@@ -171,24 +158,4 @@ fn status(flags: &StatusFlags) -> Result<Exit, Failure> {
     let title = format!("hoop agent at {agent}: by {}", plain::line(&status.relay));
     print!("{title}{}", status.report);
     Ok(Exit::Done)
-}
-
-fn no_agent(agent: SocketAddr, error: io::Error) -> Failure {
-    Failure::new(Exit::Network, format!("no agent answers at {agent}"), error)
-        .hint("start one with `hoop agent`, or name its address with --agent")
-}
-
-/// Asks an agent for its status.
-fn ask(agent: SocketAddr) -> io::Result<Vec<u8>> {
-    let mut asking = TcpStream::connect_timeout(&agent, ANSWER_MAX)?;
-    asking.set_read_timeout(Some(ANSWER_MAX))?;
-    // HTTP/1.0: the answer is as it is, and its end is that of the connection.
-    asking.write_all(format!("GET /status.json HTTP/1.0\r\nHost: {agent}\r\n\r\n").as_bytes())?;
-    let mut answer = Vec::new();
-    asking.take(STATUS_MAX).read_to_end(&mut answer)?;
-    let head = answer.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4);
-    match head.filter(|_| answer.starts_with(b"HTTP/1.0 200 ") || answer.starts_with(b"HTTP/1.1 200 ")) {
-        Some(head) => Ok(answer.split_off(head)),
-        None => Err(io::Error::other("what listens there is no agent")),
-    }
 }

@@ -1,6 +1,6 @@
 //! `hoop agent connect`: a program's standard input and output as a connection through the agent. What passes is bytes, not words.
 
-use super::{ANSWER_MAX, AtFlags, no_agent};
+use super::at::{ANSWER_MAX, AtFlags, no_agent};
 use crate::base::exit::{Exit, Failure};
 use clap::Args;
 use hoop_units::plain;
