@@ -12,7 +12,7 @@ use super::buffers::BUFFER;
 use super::frames::{MESSAGE_MAX, PIECE_MIN, Violation};
 use bytes::{Buf as _, Bytes};
 use hoop_flow::{put_varint, take_varint};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -30,6 +30,9 @@ pub(super) const HELD_TOGETHER_MAX: usize = 2 * HELD_MAX;
 
 /// The same of those that were not accepted yet, which anybody may have opened: the first messages of sixteen lanes. Whoever accepts them reads on.
 pub(super) const OFFERED_MAX: usize = 64 * 1024;
+
+/// How many lanes may wait to be accepted before nothing more is read: a lane costs some 700 bytes even if nothing came for it.
+pub(super) const OFFERED_LANES_MAX: usize = 128;
 
 /// What a server's lanes hold together, and each of them, until it is known whose the carrier is: as much as a stranger may send by QUIC.
 pub(super) const HELD_OF_STRANGER: usize = crate::STRANGER_WINDOW as usize;
@@ -271,6 +274,8 @@ pub(super) struct Lanes {
     lanes: BTreeMap<Key, Lane>,
     /// Those whose number is known and that are not over.
     numbers: BTreeMap<u64, Key>,
+    /// Those that this end has let go of, and has said so. The other end has not ended them yet, so that they still count among the lanes at once.
+    let_go: BTreeSet<u64>,
     next_key: u64,
     next_number: u64,
     /// Who has something to send, in turn.
@@ -308,6 +313,7 @@ impl Lanes {
             is_device,
             lanes: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            let_go: BTreeSet::new(),
             next_key: 0,
             next_number: 0,
             row: VecDeque::new(),
@@ -396,7 +402,7 @@ impl Lanes {
     }
 
     /// There was no room for too long since `last` was heard: of the lanes that hold up others nothing is read any more, so that there is some. It is those that hold most: whoever is
-    /// read from holds little.
+    /// read from holds little. Of those that nobody has accepted nothing stays.
     pub(super) fn break_off(&mut self, last: Key) {
         while let Some(full) = self.full(last) {
             let most = |fits: fn(&Lane) -> bool| {
@@ -410,7 +416,20 @@ impl Lanes {
             };
             let Some(sleeper) = sleeper else { return };
             self.change(sleeper, Lane::stop_reading);
+            if full == Full::Offered {
+                self.give_up_offered(sleeper);
+            }
         }
+    }
+
+    /// Nobody will accept a lane that waits for that, and of which nothing is read any more.
+    fn give_up_offered(&mut self, key: Key) {
+        self.offered.retain(|other| *other != key);
+        self.change(key, |lane| {
+            lane.is_offered = false;
+            lane.halves = 0;
+            lane.sending = SendState::Breaking;
+        });
     }
 
     /// The next bytes of a lane, at most `most`.
@@ -455,7 +474,7 @@ impl Lanes {
         if self.lanes.get(&last).is_some_and(|lane| lane.held >= HELD_MAX.min(self.most)) {
             return Some(Full::Lane);
         }
-        if self.held_offered >= OFFERED_MAX {
+        if self.held_offered >= OFFERED_MAX || self.offered.len() >= OFFERED_LANES_MAX {
             return Some(Full::Offered);
         }
         (self.held >= self.most).then_some(Full::Together)
@@ -468,7 +487,7 @@ impl Lanes {
 
     /// Whether all that are remembered count among the lanes at once: so it is while nobody has accepted any.
     pub(super) fn all_count(&self) -> bool {
-        self.lanes.len() == self.open
+        self.lanes.len() + self.let_go.len() == self.open
     }
 
     /// What tells that less is held than was.
@@ -536,6 +555,13 @@ impl Lanes {
         if let Some(key) = self.numbers.get(&number) {
             return Ok(Some(*key));
         }
+        if self.let_go.contains(&number) {
+            if matches!(word, Word::End | Word::BrokenOff) {
+                self.let_go.remove(&number);
+                self.open -= 1;
+            }
+            return Ok(None);
+        }
         if number < self.next_number {
             // It crossed the last message of this end's.
             return if word == Word::Unread { Ok(None) } else { Err(Violation::Over(number)) };
@@ -563,7 +589,7 @@ impl Lanes {
         self.settle(key);
     }
 
-    /// Puts a lane into the row if it has something to say, and forgets it once it is over and nobody holds it.
+    /// Puts a lane into the row if it has something to say, and forgets it once it is over and nobody holds it. Of one that only the other end has still to end, its number is remembered.
     fn settle(&mut self, key: Key) {
         let Some(lane) = self.lanes.get_mut(&key) else { return };
         if lane.has_something() {
@@ -580,6 +606,14 @@ impl Lanes {
             if let Some(number) = lane.number {
                 self.numbers.remove(&number);
             }
+        }
+        if lane.sending == SendState::Over && lane.halves == 0 && !lane.closed {
+            if let Some(number) = lane.number {
+                self.numbers.remove(&number);
+                self.let_go.insert(number);
+            }
+            self.lanes.remove(&key);
+            return;
         }
         if lane.closed && (lane.halves == 0 || lane.is_offered) {
             let (is_offered, held) = (lane.is_offered, lane.held);
@@ -688,7 +722,8 @@ mod tests {
             }
             exchange(&mut device, &mut server);
             for lanes in [&device, &server] {
-                assert!(lanes.lanes.is_empty() && lanes.numbers.is_empty() && lanes.open == 0, "{order}: {lanes:?}");
+                let is_empty = lanes.lanes.is_empty() && lanes.numbers.is_empty() && lanes.let_go.is_empty();
+                assert!(is_empty && lanes.open == 0, "{order}: {lanes:?}");
             }
         }
     }
@@ -878,6 +913,39 @@ mod tests {
     }
 
     #[test]
+    fn few_lanes_wait_to_be_accepted_even_if_nothing_came_for_them() {
+        let mut server = known();
+        let mut numbers = 0..;
+        let last = numbers.find_map(|number| hear(&mut server, head(number, Word::Data)).expect("no violation"));
+        assert_eq!((server.offered.len(), server.held()), (OFFERED_LANES_MAX, 0));
+        let last = last.expect("it is full");
+        assert!(server.accept().is_some() && !server.is_full(last));
+        assert_eq!(hear(&mut server, head(OFFERED_LANES_MAX as u64, Word::Data)).map(|full| full.is_some()), Ok(true));
+        server.break_off(last);
+        assert!(!server.is_full(last));
+    }
+
+    #[test]
+    fn of_a_lane_that_one_end_has_let_go_of_it_remembers_the_number_alone() {
+        let (mut server, keys) = with_lanes(true);
+        for key in keys {
+            server.drop_sender(key);
+            server.drop_receiver(key);
+        }
+        let said: Vec<Message> = std::iter::from_fn(|| server.next_message()).collect();
+        assert_eq!(said.len(), 2 * LANES, "each is broken off, and read no more");
+        assert!(server.lanes.is_empty() && server.numbers.is_empty());
+        assert_eq!(server.open, LANES, "they count until the device ends them");
+        for number in 0..LANES as u64 {
+            assert_eq!(hear(&mut server, bytes(number, b"it crossed")), Ok(None));
+            assert_eq!(hear(&mut server, head(number, Word::Unread)), Ok(None));
+            assert_eq!(hear(&mut server, head(number, Word::End)), Ok(None));
+            assert_eq!(hear(&mut server, head(number, Word::End)), Err(Violation::Over(number)));
+        }
+        assert_eq!((server.open, server.let_go.len(), server.held()), (0, 0, 0));
+    }
+
+    #[test]
     fn of_a_full_connection_whichever_lanes_hold_most_are_broken_off_until_there_is_room() {
         for accepts in [true, false] {
             let (mut server, keys) = with_lanes(accepts);
@@ -898,10 +966,11 @@ mod tests {
             server.break_off(last);
             assert!(!server.is_full(last));
             let broken_off: Vec<u64> = std::iter::from_fn(|| server.next_message())
-                .map(|message| {
-                    assert_eq!(message.word, Word::Unread);
-                    message.lane
+                .filter(|message| {
+                    assert!(message.word == Word::Unread || !accepts && message.word == Word::BrokenOff);
+                    message.word == Word::Unread
                 })
+                .map(|message| message.lane)
                 .collect();
             assert!((1..=2 * LANES / 3).contains(&broken_off.len()), "{broken_off:?}");
             assert!(!broken_off.contains(&0) || !accepts, "it was read from");
