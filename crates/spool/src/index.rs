@@ -401,6 +401,12 @@ impl Index {
         self.db.query_row("SELECT kept FROM room", [], |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()))
     }
 
+    /// How many uploads are kept.
+    pub fn uploads(&self) -> Result<u64, rusqlite::Error> {
+        let sql = "SELECT coalesce(sum(uploads), 0) FROM holding";
+        self.db.query_row(sql, [], |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()))
+    }
+
     /// The uploads whose prelude has not come: as many as there may be at most.
     pub fn early(&self) -> Result<BTreeMap<UploadId, AddressKey>, rusqlite::Error> {
         let sql = "SELECT id, device FROM upload INDEXED BY upload_early WHERE prelude = x''";

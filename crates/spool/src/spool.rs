@@ -110,10 +110,11 @@ impl Spool {
         })?;
         let unreadable = |source| OpenError::Index { path: path.clone(), source };
         let kept = index.kept().map_err(unreadable)?;
+        let uploads = index.uploads().map_err(unreadable)?;
         let early = index.early().map_err(unreadable)?;
         let ended = index.ended().map_err(unreadable)?;
         let segments = Segments::new(path.join("uploads").join(SEGMENTS), index.next_segment().map_err(unreadable)?);
-        let room = Room { quota, reserve, kept, ended, ..Room::default() };
+        let room = Room { quota, reserve, kept, uploads, ended, ..Room::default() };
         let shared = Shared {
             folder: path,
             sync,
@@ -415,7 +416,7 @@ impl Spool {
         let Some(changed) = self.shared.change(id, change, now, is_urgent)? else { return Ok(None) };
         self.shared.changed();
         if let Some(freed) = changed.freed {
-            self.shared.room().kept -= freed.bytes;
+            self.shared.room().let_go(&freed);
             self.shared.let_go(id, freed, is_urgent);
         }
         if changed.ended {
@@ -533,7 +534,7 @@ impl Spool {
     /// Lets go of the room and the file that an upload had whose time was over.
     fn freed(&self, over: &Over, freed: Option<Freed>) {
         let Some(freed) = freed else { return };
-        self.shared.room().kept -= freed.bytes;
+        self.shared.room().let_go(&freed);
         if over.early {
             self.shared.early().remove(&over.id);
         }
@@ -593,7 +594,7 @@ impl Spool {
         let dropped = self.shared.commit(move |tx, _| index::drop_unfinished(tx, id, Unfinished::Receiving))?;
         let Some(freed) = dropped else { return Ok(false) };
         self.shared.changed();
-        self.shared.room().kept -= freed.bytes;
+        self.shared.room().let_go(&freed);
         self.shared.early().remove(&id);
         self.shared.remove(id, freed.extent, freed.total);
         Ok(true)
@@ -640,6 +641,11 @@ impl Spool {
     /// Bytes of uploads that are recorded and kept.
     pub fn kept_bytes(&self) -> u64 {
         self.shared.room().kept
+    }
+
+    /// What they take: their bytes, and [`UPLOAD_COST`](crate::UPLOAD_COST) each.
+    pub fn occupied_bytes(&self) -> u64 {
+        self.shared.room().occupied()
     }
 
     /// How many uploads are in each state, states without any left out. Costs the same however many there are.

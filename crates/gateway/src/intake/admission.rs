@@ -9,7 +9,7 @@ use crate::core::state::Core;
 use crate::core::wire::PRELUDE_LEN;
 use hoop_http::{Code, Problem};
 use hoop_seal::{Layout, RECORD_SIZE};
-use hoop_spool::{Begin, BeginError, Held, HeldBy, Intake, Offer, PROMISED_MAX, StoreError, Upload};
+use hoop_spool::{Begin, BeginError, Held, HeldBy, Intake, Offer, PROMISED_MAX, StoreError, UPLOAD_COST, Upload};
 use hoop_units::{ByteRange, RangeSet, UnixTime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -173,7 +173,8 @@ impl Admission {
 
     /// What a device has here, against all that the spool can hold.
     fn holding(&self, held: &Held) -> Result<Holding, StoreError> {
-        let room = self.core.spool.kept_bytes().saturating_add(self.core.spool.free_bytes()?);
-        Ok(Holding { uploads: held.uploads, bytes: held.bytes, away: held.away, room })
+        let room = self.core.spool.occupied_bytes().saturating_add(self.core.spool.free_bytes()?);
+        let bytes = held.bytes.saturating_add(held.uploads.saturating_mul(UPLOAD_COST));
+        Ok(Holding { uploads: held.uploads, bytes, away: held.away, room })
     }
 }

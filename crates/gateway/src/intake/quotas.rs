@@ -213,6 +213,7 @@ impl Devices {
 #[derive(Clone, Copy, Debug)]
 pub struct Holding {
     pub uploads: u64,
+    /// Their bytes, and what each takes beside them.
     pub bytes: u64,
     /// Uploads that are at their services and not done.
     pub away: u64,

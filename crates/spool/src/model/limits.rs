@@ -14,3 +14,6 @@ pub const EARLY_SECS: u32 = 10 * 60;
 /// The most uploads without a prelude at once: more than a gateway has connections, and few enough that what nobody may
 /// ever be able to use stays few.
 pub const EARLY_MAX: usize = 64;
+
+/// What an upload takes beside its bytes while it is kept, in bytes: its row in the index, and the rest of its last block of the disk.
+pub const UPLOAD_COST: u64 = 6 << 10;

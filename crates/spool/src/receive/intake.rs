@@ -234,8 +234,9 @@ impl Intake {
         let mut state = live.state();
         state.sums.forget(&record.sums);
         state.stored = record.stored.clone();
-        state.recorded = true;
+        let is_new = !std::mem::replace(&mut state.recorded, true);
         let mut room = self.shared.room();
+        room.uploads += u64::from(is_new);
         room.written -= record.added;
         room.kept += record.added;
         Ok(whole)

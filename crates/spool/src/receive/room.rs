@@ -4,6 +4,8 @@
 //! *written* are and may still be lost, bytes *kept* are recorded in the index, and what has *ended* is in the index itself.
 
 use crate::disk::sys::Free;
+use crate::index::Freed;
+use crate::model::limits::UPLOAD_COST;
 
 /// The most that rows and answers of ended uploads take, in bytes: some 100,000 rows with short answers, as many as there may be
 /// uploads. With a quota of less than four times as much, a quarter of that.
@@ -21,6 +23,8 @@ pub struct Room {
     pub reserve: u64,
     /// Recorded.
     pub kept: u64,
+    /// How many uploads that is: each takes [`UPLOAD_COST`] beside its bytes.
+    pub uploads: u64,
     /// In files, not recorded.
     pub written: u64,
     /// To come.
@@ -30,6 +34,17 @@ pub struct Room {
 }
 
 impl Room {
+    /// An upload no longer counts.
+    pub fn let_go(&mut self, freed: &Freed) {
+        self.kept -= freed.bytes;
+        self.uploads -= 1;
+    }
+
+    /// What uploads take that are kept.
+    pub const fn occupied(&self) -> u64 {
+        self.kept + self.uploads * UPLOAD_COST
+    }
+
     /// Whether more files may be made.
     pub const fn has_files(&self, disk: Free) -> bool {
         disk.files > self.reserve / BYTES_A_FILE
@@ -46,7 +61,7 @@ impl Room {
     pub fn free(&self, disk: Free) -> u64 {
         let disk = disk.bytes.saturating_sub(self.reserve).saturating_sub(self.promised);
         let quota = self.quota.unwrap_or(u64::MAX);
-        disk.min(quota.saturating_sub(self.kept + self.written + self.promised + self.ended))
+        disk.min(quota.saturating_sub(self.occupied() + self.written + self.promised + self.ended))
     }
 }
 
@@ -56,11 +71,21 @@ mod tests {
 
     #[test]
     fn what_is_written_counts_against_the_quota_but_not_twice_against_the_disk() {
-        let room = Room { quota: Some(1000), reserve: 10, kept: 50, written: 200, promised: 300, ended: 50 };
+        let room =
+            Room { quota: Some(1000), reserve: 10, kept: 50, uploads: 0, written: 200, promised: 300, ended: 50 };
         let disk = |bytes| Free { bytes, files: 1 };
         assert_eq!(room.free(disk(10_000)), 400, "the quota decides");
         assert_eq!(room.free(disk(500)), 190, "the disk decides; the written bytes are gone from it already");
         assert_eq!(room.free(disk(300)), 0);
+    }
+
+    #[test]
+    fn an_upload_counts_even_if_it_is_short() {
+        let mut room = Room { quota: Some(2 * UPLOAD_COST), kept: 300, uploads: 2, ..Room::default() };
+        let disk = Free { bytes: u64::MAX, files: 1 };
+        assert_eq!(room.free(disk), 0);
+        room.let_go(&Freed { bytes: 100, total: 100, extent: None });
+        assert_eq!(room.free(disk), UPLOAD_COST - 200);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Uploads whose prelude comes after their records: what is kept of them, for how long, and how many.
 use hoop_spool::{
     Begin, BeginError, EARLY_MAX, EARLY_SECS, Intake, KEEP_SECS, Offer, Place, Queue, Reason, Settings, Spool, State,
+    UPLOAD_COST,
 };
 use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use std::os::unix::fs::MetadataExt as _;
@@ -86,7 +87,8 @@ fn an_upload_is_whole_only_with_its_prelude_in_whatever_order_they_come() {
 #[test]
 fn a_prelude_that_comes_while_the_early_records_do_is_recorded_with_them() {
     let folder = tempfile::tempdir().unwrap();
-    let spool = Spool::open(Settings { quota_bytes: Some(1_000), ..Settings::new(folder.path()) }).unwrap();
+    let quota = Some(UPLOAD_COST + 1_000);
+    let spool = Spool::open(Settings { quota_bytes: quota, ..Settings::new(folder.path()) }).unwrap();
     let mut first = take(&spool, &early(1));
     let mut second = take(&spool, &ordinary(1));
     assert_eq!(put(&mut second, ByteRange::new(7, 40)), State::Receiving);
@@ -121,7 +123,7 @@ fn a_contradicting_prelude_total_or_destination_is_a_conflict() {
 #[test]
 fn an_early_upload_whose_prelude_never_comes_is_dropped_and_gives_its_room_back() {
     let folder = tempfile::tempdir().unwrap();
-    let quota = Settings { quota_bytes: Some(TOTAL + 1), ..Settings::new(folder.path()) };
+    let quota = Settings { quota_bytes: Some(UPLOAD_COST + TOTAL + 1), ..Settings::new(folder.path()) };
     let spool = Spool::open(quota).unwrap();
     let pen = {
         let mut pen = take(&spool, &early(1));
