@@ -461,6 +461,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_request_behind_one_that_asks_for_another_protocol_is_answered_at_once() {
+        let limits = ServerLimits { idle_timeout: Duration::from_secs(3_600), ..ServerLimits::default() };
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, limits).await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), shutdown());
+        let serving = tokio::spawn(server.run(|_, _| async { Response::new(full("answered")) }, stopped));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let both = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n";
+        stream.write_all(both).await.unwrap();
+        let (mut answers, mut bytes) = (String::new(), [0; 1_024]);
+        while answers.matches("answered").count() < 2 {
+            let some = tokio::time::timeout(Duration::from_secs(30), stream.read(&mut bytes)).await;
+            let some = some.unwrap_or_else(|_| panic!("no second answer: {answers}")).unwrap();
+            assert!(some > 0, "{answers}");
+            answers.push_str(std::str::from_utf8(&bytes[..some]).unwrap());
+        }
+        stop.trigger();
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
     async fn of_few_that_read_nothing_the_oldest_makes_way_for_who_comes() {
         let limits = ServerLimits { crowd: Some(Crowd::of_few(8)), ..ServerLimits::default() };
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, limits).await.unwrap();

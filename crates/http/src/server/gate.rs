@@ -444,7 +444,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gate<S> {
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         self.writes = false;
         // With its answer gone a connection begins to rest, and hyper need not read again by itself.
+        let was_undecided = self.next == Next::Undecided;
         self.decide();
+        if was_undecided && self.next != Next::Undecided && !self.held.is_empty() {
+            context.waker().wake_by_ref();
+        }
         let _ = self.is_late(context);
         Poll::Ready(Ok(()))
     }
