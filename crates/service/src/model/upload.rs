@@ -370,7 +370,7 @@ impl Upload {
         self.state == State::Receiving && self.facts.is_none()
     }
 
-    /// The room that it takes on disk while its body is kept, in whole [`BLOCK`]s: what has come, and what can be longer.
+    /// The room that it takes on disk while its body is kept, in whole [`BLOCK`]s: those in which something has come, and what can be longer.
     /// That is the token of a release, and of what is held its path and answer as well. What has ended is counted apart.
     pub fn room(&self) -> u64 {
         let path = self.facts.as_ref().map_or(0, |facts| facts.path.len());
@@ -380,8 +380,15 @@ impl Upload {
             state if state.is_final() => 0,
             _ => sealed(&self.token),
         };
-        let bytes = self.received.len().saturating_add(row as u64);
-        bytes.checked_next_multiple_of(BLOCK).unwrap_or(bytes)
+        let whole = |bytes: u64| bytes.div_ceil(BLOCK).saturating_mul(BLOCK);
+        let mut end = 0;
+        let body = self.received.iter().map(|range| {
+            // Two spans may share a block.
+            let start = (range.start - range.start % BLOCK).max(end);
+            end = whole(range.end);
+            end.saturating_sub(start)
+        });
+        body.fold(whole(row as u64), u64::saturating_add)
     }
 
     /// Until when the bytes of what has ended are kept for its owner; none: they are not.
@@ -515,6 +522,23 @@ mod tests {
             upload.apply(change, UnixTime(5)).unwrap();
         }
         assert_eq!(upload.attempts, 1);
+    }
+
+    #[test]
+    fn what_has_come_counts_the_blocks_that_it_lies_in() {
+        let mut upload = upload(State::Receiving);
+        let room = |upload: &Upload| upload.room() / BLOCK;
+        for (ranges, blocks) in [
+            (&[][..], 0),
+            (&[(0, 1)], 1),
+            (&[(4_000, 4_200)], 2),
+            (&[(0, 10), (20, 30), (4_090, 4_100), (5_000, 5_001)], 2),
+            (&[(0, 1), (8_192, 8_193)], 2),
+            (&[(0, 8_192), (10_000, 20_000)], 5),
+        ] {
+            upload.received = ranges.iter().map(|(start, end)| ByteRange::new(*start, *end)).collect();
+            assert_eq!(room(&upload), blocks, "{ranges:?}");
+        }
     }
 
     #[test]
