@@ -552,8 +552,8 @@ impl Spool {
         resource: &Resource,
         over: impl Into<hoop_timekeeper::Over>,
     ) -> Result<bool, StoreError> {
-        let (new, over) = (resource.clone(), over.into());
-        self.shared.commit(move |tx, _| resource::add(tx, token, &new, over))
+        let (new, over, most) = (resource.clone(), over.into(), resource::most(self.shared.room().quota));
+        self.shared.commit(move |tx, _| resource::add(tx, token, &new, over, most))
     }
 
     /// What is known of a resource.

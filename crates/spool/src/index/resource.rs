@@ -17,6 +17,18 @@ use rusqlite::{Connection, Row, params};
 /// The most resources at once: with a [`Resource::tail`] each, 16 MiB of index.
 pub const RESOURCES_MAX: usize = 256;
 
+/// What a resource takes at most, in bytes: its tail, which is shorter than a record of the sealing format, and its rows.
+const RESOURCE_COST: u64 = 68 << 10;
+
+/// The fewest that there may be, however small the quota is.
+const RESOURCES_MIN: usize = 8;
+
+/// The most resources at once with a quota: they take no more than a quarter of it, beside it.
+pub fn most(quota: Option<u64>) -> usize {
+    let few = quota.map_or(RESOURCES_MAX as u64, |quota| quota / 4 / RESOURCE_COST);
+    usize::try_from(few).unwrap_or(RESOURCES_MAX).clamp(RESOURCES_MIN, RESOURCES_MAX)
+}
+
 /// The most resources of one device: more than anything uploads at once.
 pub const RESOURCES_OF_DEVICE_MAX: usize = 64;
 
@@ -63,8 +75,8 @@ impl Resource {
     }
 }
 
-/// Adds a resource; `false` if there are too many, and no other device has more.
-pub fn add(tx: &Connection, token: Token, new: &Resource, over: Over) -> Result<bool, StoreError> {
+/// Adds a resource; `false` if there are `most`, and no other device has more.
+pub fn add(tx: &Connection, token: Token, new: &Resource, over: Over, most: usize) -> Result<bool, StoreError> {
     let expired = "DELETE FROM resource WHERE expires < ?1 OR expires > ?2";
     tx.prepare_cached(expired)?.execute([over.before.0, over.after.0])?;
     let count = |device: Option<AddressKey>| {
@@ -78,9 +90,7 @@ pub fn add(tx: &Connection, token: Token, new: &Resource, over: Over) -> Result<
     if own >= RESOURCES_OF_DEVICE_MAX && drop_done(Some(new.device))? == 0 {
         return Ok(false);
     }
-    if count(None)? >= RESOURCES_MAX
-        && drop_done(None)? == 0
-        && tx.prepare_cached(MAKE_WAY)?.execute([signed(own as u64)])? == 0
+    if count(None)? >= most && drop_done(None)? == 0 && tx.prepare_cached(MAKE_WAY)?.execute([signed(own as u64)])? == 0
     {
         return Ok(false);
     }

@@ -149,3 +149,13 @@ fn an_upload_is_abandoned_only_while_it_is_received_and_nobody_sends_it() {
     assert!(!spool.abandon(offer.id).unwrap(), "all of it has come");
     assert_eq!(spool.get(offer.id).unwrap().unwrap().state, State::Stored);
 }
+
+#[test]
+fn with_a_small_quota_there_are_fewer() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { quota_bytes: Some(4 << 20), sync: false, ..Settings::new(folder.path()) };
+    let spool = Spool::open(settings).unwrap();
+    let mut numbers = 0..RESOURCES_MAX;
+    let full = numbers.find(|number| !spool.add_resource(token(*number), &new(0), NOW).unwrap());
+    assert_eq!(full, Some((4 << 20) / 4 / (68 << 10)));
+}
