@@ -8,6 +8,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// An agent, and where it listens.
 fn agent(folder: &Path, flags: &[&str]) -> (Running, SocketAddr) {
@@ -93,6 +94,42 @@ fn a_connection_is_that_of_the_standard_input_and_output() {
         let (ended, _, error) = connect(host, port);
         assert!(ended == Some(code) && error.contains(words), "{host}: {ended:?}: {error}");
     }
+}
+
+#[test]
+fn what_comes_of_a_connection_can_be_read_while_it_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = relay_with(folder.path(), &["--allow", "127.0.0.1"]);
+    let (_agent, agent) = agent(folder.path(), &[]);
+    let echo = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = echo.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut one, _) = echo.accept().unwrap();
+        let mut bytes = [0; 64];
+        while let Ok(len @ 1..) = one.read(&mut bytes) {
+            one.write_all(&bytes[..len]).unwrap();
+        }
+    });
+    let (at, port) = (agent.to_string(), port.to_string());
+    let mut connect = hoop(folder.path(), &["agent", "connect", "--agent", &at, "127.0.0.1", &port]);
+    let mut connect = connect.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut says, mut hears) = (connect.stdin.take().unwrap(), connect.stdout.take().unwrap());
+    for word in [b"one", b"two"] {
+        says.write_all(word).unwrap();
+        let (told, heard) = std::sync::mpsc::channel();
+        // A reader whose pipe is locked cannot even be killed.
+        let reading = std::thread::spawn(move || {
+            let mut bytes = [0; 3];
+            let read = hears.read_exact(&mut bytes);
+            let _ = told.send(read.map(|()| bytes));
+            hears
+        });
+        let came = heard.recv_timeout(Duration::from_secs(20)).expect("it comes while the connection is open");
+        assert_eq!(came.unwrap(), *word);
+        hears = reading.join().unwrap();
+    }
+    drop(says);
+    assert!(connect.wait().unwrap().success());
 }
 
 #[test]

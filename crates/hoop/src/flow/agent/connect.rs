@@ -24,6 +24,9 @@ pub struct Flags {
 /// The longest head of an answer to CONNECT: an agent's has some 200 bytes.
 const HEAD_MAX: usize = 4 << 10;
 
+/// As much as a pipe takes.
+const BUFFER: usize = 64 << 10;
+
 /// Passes the standard input and output on, to the end of what comes back.
 pub fn run(flags: &Flags) -> Result<Exit, Failure> {
     let (agent, host) = (flags.at.agent, &flags.host);
@@ -42,7 +45,7 @@ pub fn run(flags: &Flags) -> Result<Exit, Failure> {
         }
         Ok((connection, String::from_utf8_lossy(&head).into_owned()))
     };
-    let (mut connection, head) = open().map_err(|error| no_agent(agent, error))?;
+    let (connection, head) = open().map_err(|error| no_agent(agent, error))?;
     if head.split(' ').nth(1) != Some("200") {
         // Its body says why in a line.
         let mut why = String::new();
@@ -53,12 +56,25 @@ pub fn run(flags: &Flags) -> Result<Exit, Failure> {
     }
     let mut writes = connection.try_clone().map_err(|error| no_agent(agent, error))?;
     std::thread::spawn(move || {
-        let _ = io::copy(&mut io::stdin().lock(), &mut writes);
+        let _ = pass(io::stdin().lock(), &mut writes);
         let _ = writes.shutdown(std::net::Shutdown::Write);
     });
     // Past the buffer, which waits for the end of a line.
     let out = io::stdout().as_fd().try_clone_to_owned();
-    let copied = out.and_then(|out| io::copy(&mut connection, &mut File::from(out)));
+    let copied = out.and_then(|out| pass(connection, &mut File::from(out)));
     copied.map_err(|error| Failure::new(Exit::Network, format!("the connection to {to} broke off"), error))?;
     Ok(Exit::Done)
+}
+
+/// Passes on what comes, as it comes. [`io::copy`] would splice, which locks a pipe until more has come, so that nobody can read what has.
+fn pass(mut from: impl io::Read, to: &mut impl io::Write) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(len) => to.write_all(&buffer[..len])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
