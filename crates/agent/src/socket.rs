@@ -90,8 +90,19 @@ impl AsyncWrite for ProgramSocket {
 /// The user of the process at the other end of a connection on loopback, by the kernel's table of sockets. None: it is not there, as when the process has
 /// closed it already.
 pub(crate) fn owner(program: SocketAddr, ours: SocketAddr) -> Option<u32> {
-    let table = if program.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
-    owner_in(&std::fs::read_to_string(table).ok()?, program, ours)
+    let find = |table: &str, ends: [SocketAddr; 2]| owner_in(&std::fs::read_to_string(table).ok()?, ends[0], ends[1]);
+    // Some programs, such as Java's, have sockets of IPv6 for IPv4, too.
+    let of_ipv4 = || program.is_ipv4().then(|| find("/proc/net/tcp", [program, ours])).flatten();
+    of_ipv4().or_else(|| find("/proc/net/tcp6", [program, ours].map(as_ipv6)))
+}
+
+/// An address as a socket of IPv6 has it (RFC 4291 §2.5.5.2).
+fn as_ipv6(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    (ip, address.port()).into()
 }
 
 fn owner_in(table: &str, program: SocketAddr, ours: SocketAddr) -> Option<u32> {
@@ -125,6 +136,14 @@ mod tests {
         let listener = TcpListener::bind(at).await.unwrap();
         let program = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         (program, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_program_may_have_a_socket_of_ipv6_for_ipv4() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _program = TcpStream::connect(as_ipv6(listener.local_addr().unwrap())).await.unwrap();
+        let (ours, program) = listener.accept().await.unwrap();
+        assert_eq!(owner(program, ours.local_addr().unwrap()), Some(geteuid().as_raw()));
     }
 
     #[tokio::test]
