@@ -118,6 +118,16 @@ impl Roaming {
         run
     }
 
+    /// Starts `hoop agent` on the phone.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn start_agent(&self, more: &[&str]) -> io::Result<Program> {
+        let mut agent = self.lab.command("phone", program_beside("hoop"));
+        agent.arg("agent").arg("--relay").arg(self.path("relay.toml")).args(more);
+        Program::start("hoop agent", agent, "listening on").map_err(io::Error::other)
+    }
+
     /// The phone has Wi-Fi, and no mobile network.
     ///
     /// # Errors

@@ -1,11 +1,11 @@
 //! The programs that people use, each as it is, with a real server of its kind: through an outage it ends with 0 and has all; where its server resets, where a name's first address is
-//! dead, and where the relay is restarted it ends under `hoop run` as it does without.
+//! dead, and where the relay is restarted it ends under `hoop run` as it does without. The same by `hoop agent`, if it can be told of a proxy.
 //!
 //! Between programs and servers stands a gate ([`GATE`]), which stops each transfer in its middle until the mishap is there: no case depends on how fast the machine is.
 
 use crate::flows::ssh_server;
 use hoop_lab::{Change, Direction};
-use hoop_testbed::{Program, Roaming, sha256};
+use hoop_testbed::{Program, Roaming, program_beside, sha256};
 use std::fmt::Write as _;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -23,6 +23,12 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// What is transferred, and where the gate stops it.
 const LEN: usize = 400_000;
 const HALF: usize = 150_000;
+
+/// What knows no proxy: node's `fetch` does from version 24 on.
+const KNOWS_NO_PROXY: [&str; 2] = ["psql", "node"];
+
+/// For programs that run another one as their proxy: its arguments are a host and a port.
+const CONNECT: &str = "#!/bin/sh\nexec \"$HOOP\" agent connect \"$1\" \"$2\"\n";
 
 /// Whom servers that are to have no rights of root's run as.
 const NOBODY: u32 = 65_534;
@@ -101,7 +107,7 @@ public class Fetch {
 }
 "#;
 
-/// A program: what the shell runs, with `$DIR`, `$OPEN` (a folder for all users), `$PORT` and `$OUT`, and the port of its server.
+/// A program: what the shell runs, with `$DIR`, `$OPEN` (a folder for all users), `$HOST`, `$PORT`, `$SSH_CONFIG` and `$OUT`, and the port of its server.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
@@ -115,43 +121,38 @@ const CASES: [Case; 11] = [
         name: "curl",
         needs: "curl",
         port: HTTP,
-        script: r#"exec curl --silent --show-error --fail --output "$OUT" "http://web.example:$PORT/file""#,
+        script: r#"exec curl --silent --show-error --fail --output "$OUT" "http://$HOST:$PORT/file""#,
     },
     Case {
         name: "wget",
         needs: "wget",
         port: HTTP,
-        script: r#"exec wget --quiet --tries 1 --output-document "$OUT" "http://web.example:$PORT/file""#,
+        script: r#"exec wget --quiet --tries 1 --output-document "$OUT" "http://$HOST:$PORT/file""#,
     },
     Case {
         name: "git",
         needs: "git",
         port: GIT,
-        script: r#"git clone --quiet "git://web.example:$PORT/project" "$OUT.clone" && exec mv "$OUT.clone/file" "$OUT""#,
+        script: r#"git clone --quiet "git://$HOST:$PORT/project" "$OUT.clone" && exec mv "$OUT.clone/file" "$OUT""#,
     },
     Case {
         name: "ssh",
         needs: "dropbear",
         port: SSH,
-        script: r#"exec ssh -F none -i "$DIR/ssh-key" -p "$PORT" -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null root@web.example "cat '$DIR/www/file'" > "$OUT""#,
+        script: r#"exec ssh -F "$SSH_CONFIG" -i "$DIR/ssh-key" -p "$PORT" -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null root@$HOST "cat '$DIR/www/file'" > "$OUT""#,
     },
-    Case {
-        name: "rsync",
-        needs: "rsync",
-        port: RSYNC,
-        script: r#"exec rsync "rsync://web.example:$PORT/www/file" "$OUT""#,
-    },
+    Case { name: "rsync", needs: "rsync", port: RSYNC, script: r#"exec rsync "rsync://$HOST:$PORT/www/file" "$OUT""# },
     Case {
         name: "psql",
         needs: "psql",
         port: POSTGRES,
-        script: r#"exec psql --no-psqlrc --quiet -h web.example -p "$PORT" -U postgres -c 'copy (select md5(i::text) from generate_series(1, 12000) i) to stdout' postgres > "$OUT""#,
+        script: r#"exec psql --no-psqlrc --quiet -h $HOST -p "$PORT" -U postgres -c 'copy (select md5(i::text) from generate_series(1, 12000) i) to stdout' postgres > "$OUT""#,
     },
     Case {
         name: "apt-get",
         needs: "apt-get",
         port: HTTP,
-        script: r#"mkdir -p "$OPEN/$NAME/lists/partial" "$OPEN/$NAME/cache" && echo "deb [trusted=yes] http://web.example:$PORT/repository ./" > "$OPEN/$NAME/sources.list" &&
+        script: r#"mkdir -p "$OPEN/$NAME/lists/partial" "$OPEN/$NAME/cache" && echo "deb [trusted=yes] http://$HOST:$PORT/repository ./" > "$OPEN/$NAME/sources.list" &&
 apt-get update -q -oDir::State="$OPEN/$NAME" -oDir::Cache="$OPEN/$NAME/cache" -oDir::Etc::sourcelist="$OPEN/$NAME/sources.list" -oDir::Etc::sourceparts=- \
 -oAcquire::AllowInsecureRepositories=true -oAcquire::Languages=none -oAcquire::GzipIndexes=false -oAcquire::Retries=0 -oAcquire::http::Timeout=60 -oAPT::Update::Error-Mode=any \
 -oAPT::Update::Post-Invoke= -oAPT::Update::Post-Invoke-Success= && exec cp "$OPEN/$NAME/lists/"*_Packages "$OUT""#,
@@ -163,26 +164,26 @@ apt-get update -q -oDir::State="$OPEN/$NAME" -oDir::Cache="$OPEN/$NAME/cache" -o
         script: r#"exec "$VENV" -c 'import requests, sys
 answer = requests.get(sys.argv[1])
 answer.raise_for_status()
-open(sys.argv[2], "wb").write(answer.content)' "http://web.example:$PORT/file" "$OUT""#,
+open(sys.argv[2], "wb").write(answer.content)' "http://$HOST:$PORT/file" "$OUT""#,
     },
     Case {
         name: "node",
         needs: "node",
         port: HTTP,
         script: r#"exec node -e 'const [from, into] = process.argv.slice(1);
-fetch(from).then(async answer => require("fs").writeFileSync(into, Buffer.from(await answer.arrayBuffer())))' "http://web.example:$PORT/file" "$OUT""#,
+fetch(from).then(async answer => require("fs").writeFileSync(into, Buffer.from(await answer.arrayBuffer())))' "http://$HOST:$PORT/file" "$OUT""#,
     },
     Case {
         name: "java",
         needs: "javac",
         port: HTTP,
-        script: r#"exec java -XX:TieredStopAtLevel=1 -cp "$DIR" Fetch blocking "http://web.example:$PORT/file" "$OUT""#,
+        script: r#"exec java -XX:TieredStopAtLevel=1 -cp "$DIR" Fetch blocking "http://$HOST:$PORT/file" "$OUT""#,
     },
     Case {
         name: "java-http-client",
         needs: "javac",
         port: HTTP,
-        script: r#"exec java -XX:TieredStopAtLevel=1 -cp "$DIR" Fetch client "http://web.example:$PORT/file" "$OUT""#,
+        script: r#"exec java -XX:TieredStopAtLevel=1 -cp "$DIR" Fetch client "http://$HOST:$PORT/file" "$OUT""#,
     },
 ];
 
@@ -240,6 +241,8 @@ impl Running {
 enum How {
     /// Under `hoop run`, on the phone.
     Carried,
+    /// By `hoop agent`, on the phone: as it is there, with a proxy.
+    ByAgent,
     /// As it is, on the relay's machine.
     AsItIs,
 }
@@ -251,6 +254,7 @@ struct World {
     /// What programs and servers that are no longer root's work in.
     open: TempDir,
     runs: std::cell::Cell<u32>,
+    _agent: Program,
 }
 
 impl World {
@@ -260,7 +264,11 @@ impl World {
         roaming.enter_wifi().unwrap();
         let open = tempfile::tempdir().unwrap();
         fs::set_permissions(open.path(), Permissions::from_mode(0o755)).unwrap();
-        let mut world = Self { _servers: Vec::new(), roaming, cases: CASES.to_vec(), open, runs: 0.into() };
+        // As which apt-get fetches, and is not everywhere.
+        let others = if is_there("apt-get") { &["--serve-user", "_apt"][..] } else { &[] };
+        let agent = roaming.start_agent(others).unwrap();
+        let cases = CASES.to_vec();
+        let mut world = Self { _servers: Vec::new(), roaming, cases, open, runs: 0.into(), _agent: agent };
         let others =
             Command::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "true"]).status();
         let has_others = others.is_ok_and(|status| status.success());
@@ -294,6 +302,9 @@ impl World {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 56) as u8
         });
+        fs::write(path("connect"), CONNECT).unwrap();
+        fs::set_permissions(path("connect"), Permissions::from_mode(0o755)).unwrap();
+        fs::write(path("ssh-config"), format!("ProxyCommand {} %h %p\n", path("connect").display())).unwrap();
         fs::write(path("www/file"), noise.take(LEN).collect::<Vec<_>>()).unwrap();
         let mut packages = String::new();
         for number in 0.. {
@@ -398,16 +409,33 @@ impl World {
         }
         let gate = Program::start("the gate", gate, "the gates are there").unwrap();
         let start = |(case, port): (&Case, u16)| self.start(how, *case, port, &folder);
-        let running = self.cases.iter().zip(GATES..).map(start).collect();
-        let told = format!("{}, {addresses:?}", if how == How::Carried { "carried" } else { "as they are" });
+        let knows = |case: &Case| how != How::ByAgent || !KNOWS_NO_PROXY.contains(&case.name);
+        let running = self.cases.iter().zip(GATES..).filter(|(case, _)| knows(case)).map(start).collect();
+        let told = match how {
+            How::Carried => "carried",
+            How::ByAgent => "by the agent",
+            How::AsItIs => "as they are",
+        };
+        let told = format!("{told}, {addresses:?}");
         Batch { world: self, gate, running, folder, told, begun: Instant::now() }
     }
 
     fn start(&self, how: How, case: Case, port: u16, folder: &Path) -> Running {
         let mut run = match how {
             How::Carried => self.roaming.run("unshare"),
+            How::ByAgent => self.roaming.lab.command("phone", "unshare"),
             How::AsItIs => self.roaming.lab.command("relay", "unshare"),
         };
+        let ssh_config = if how == How::ByAgent { self.roaming.path("ssh-config") } else { "none".into() };
+        // The relay looks up names, and knows none of a test's.
+        run.env("HOST", if how == How::ByAgent { WEB } else { "web.example" }).env("SSH_CONFIG", ssh_config);
+        if how == How::ByAgent {
+            let [host, port] = ["127.0.0.1", "4673"];
+            let proxy = format!("http://{host}:{port}");
+            run.env("HOOP", program_beside("hoop")).env("GIT_PROXY_COMMAND", self.roaming.path("connect"));
+            run.env("http_proxy", &proxy).env("https_proxy", proxy).env("RSYNC_PROXY", format!("{host}:{port}"));
+            run.env("JAVA_TOOL_OPTIONS", format!("-Dhttp.proxyHost={host} -Dhttp.proxyPort={port}"));
+        }
         let script = r#"mount --bind "$0" /etc/hosts && exec sh -c "$1""#;
         run.args(["--mount", "sh", "-c", script]).arg(folder.join("hosts")).arg(case.script);
         let (out, log) = (folder.join(case.name).with_extension("out"), folder.join(case.name).with_extension("log"));
@@ -480,14 +508,16 @@ fn through_an_outage_each_program_gets_all_and_ends_with_0() {
     let world = World::build();
     let whole = world.whole();
     let network = |is_up| world.roaming.lab.set_link("wifi", Direction::Both, Change::new().connected(is_up));
-    let carried = world.begin(How::Carried, &[WEB]).halfway();
-    network(false);
-    let carried = carried.go("on");
-    std::thread::sleep(OUTAGE);
-    network(true);
-    let carried = carried.end();
-    for ((case, carried, log), (_, whole, _)) in carried.iter().zip(&whole) {
-        assert_eq!(carried, whole, "{}: {log}", case.name);
+    for how in [How::Carried, How::ByAgent] {
+        let carried = world.begin(how, &[WEB]).halfway();
+        network(false);
+        let carried = carried.go("on");
+        std::thread::sleep(OUTAGE);
+        network(true);
+        for (case, carried, log) in carried.end() {
+            let (_, whole, _) = whole.iter().find(|(other, ..)| other.name == case.name).expect("it is one of all");
+            assert_eq!(carried, *whole, "{}: {log}", case.name);
+        }
     }
 }
 
@@ -499,6 +529,10 @@ fn where_its_server_resets_each_program_ends_as_without() {
     for ((case, carried, log), (_, as_it_is, _)) in carried.iter().zip(&as_it_is) {
         assert_eq!(carried.code, as_it_is.code, "{}: {log}", case.name);
         assert_ne!(carried.code, 0, "{}: it has half of it: {log}", case.name);
+    }
+    for (case, ended, log) in world.begin(How::ByAgent, &[WEB]).halfway().go("reset").end() {
+        let (_, as_it_is, _) = as_it_is.iter().find(|(other, ..)| other.name == case.name).expect("it is one of all");
+        assert_eq!(ended.code, as_it_is.code, "{}, by the agent: {log}", case.name);
     }
 }
 
@@ -521,9 +555,11 @@ fn where_the_first_address_is_dead_each_program_ends_as_without() {
 #[test]
 fn where_the_relay_is_restarted_no_program_takes_a_part_for_all() {
     let world = World::build();
-    let carried = world.begin(How::Carried, &[WEB]).halfway();
-    world.roaming.restart_relay().unwrap();
-    for (case, ended, log) in carried.go("on").end() {
-        assert_ne!(ended.code, 0, "{}: {log}", case.name);
+    for how in [How::Carried, How::ByAgent] {
+        let carried = world.begin(how, &[WEB]).halfway();
+        world.roaming.restart_relay().unwrap();
+        for (case, ended, log) in carried.go("on").end() {
+            assert_ne!(ended.code, 0, "{}: {log}", case.name);
+        }
     }
 }
