@@ -18,7 +18,7 @@ const LAUNCH_MS = 60_000;
 const COMMAND_MS = 60_000;
 
 const HOW = {
-  chromium: ({ addressSpaces = ADDRESS_SPACES, language }) => ({
+  chromium: ({ addressSpaces = ADDRESS_SPACES, language, proxyPac }) => ({
     browser: "chrome",
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
     // The driver would allow every window.
@@ -27,16 +27,18 @@ const HOW = {
       "--no-sandbox",
       `--host-resolver-rules=${NAMES.map((name) => `MAP ${name} 127.0.0.1`).join(", ")}`,
       ...(language ? [`--accept-lang=${language}`] : []),
+      ...(proxyPac ? [`--proxy-pac-url=${proxyPac}`] : []),
       ...(addressSpaces ? [`--ip-address-space-overrides=${addressSpaces}`] : []),
     ],
   }),
-  firefox: ({ preferences = {}, language }) => ({
+  firefox: ({ preferences = {}, language, proxyPac }) => ({
     browser: "firefox",
     executablePath: process.env.FIREFOX ?? "/usr/bin/firefox-esr",
     extraPrefsFirefox: {
       "network.dns.localDomains": NAMES.join(","),
       "dom.disable_open_during_load": true,
       ...(language && { "intl.accept_languages": language }),
+      ...(proxyPac && { "network.proxy.type": 2, "network.proxy.autoconfig_url": proxyPac }),
       ...preferences,
     },
   }),
@@ -46,7 +48,7 @@ const HOW = {
 export const BROWSERS = Object.keys(HOW).filter((name) => (process.env.BROWSER ?? name) === name);
 
 /** Starts a browser with an empty profile. `close()` ends it and removes the profile.
- *  `language`: what the user reads. `addressSpaces: null` leaves out Chromium's; `preferences` are further ones of Firefox; `commandMs`: for commands that take longer. */
+ *  `language`: what the user reads. `proxyPac`: where the browser finds its proxy. `addressSpaces: null` leaves out Chromium's; `preferences` are further ones of Firefox; `commandMs`: for commands that take longer. */
 export async function launch(name, more = {}) {
   const folder = await mkdtemp(path.join(tmpdir(), "hoop-browser-"));
   const remove = () => rm(folder, { recursive: true, force: true, maxRetries: 10 });
