@@ -47,7 +47,7 @@ mod table;
 
 pub use share::Share;
 
-use pace::{AHEAD, BY_LEAVE, Sign};
+use pace::Sign;
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -212,19 +212,24 @@ impl Place {
         }
     }
 
-    /// Its client is waited for.
+    /// Something is waited for that its client is to send.
     pub fn awaits(&self) {
-        self.0.sign.awaits(self.0.places.now());
+        self.0.sign.awaits(self.0.places.now(), true);
+    }
+
+    /// Its client is waited for to take what goes to it.
+    pub fn awaits_reader(&self) {
+        self.0.sign.awaits(self.0.places.now(), false);
     }
 
     /// So many bytes have come from its client.
     pub fn comes(&self, bytes: usize) {
-        self.0.sign.pace().earns(bytes, AHEAD, self.0.places.now());
+        self.0.sign.pace().comes(bytes, self.0.places.now());
     }
 
-    /// So many bytes are on their way to its client. What the system has taken nobody has read yet: it earns little.
+    /// So many bytes are on their way to its client. It is waited for still if it is to send something.
     pub fn goes(&self, bytes: usize) {
-        self.0.sign.pace().earns(bytes, BY_LEAVE, self.0.places.now());
+        self.0.sign.pace().goes(bytes, self.0.places.now());
     }
 
     /// Whether somebody else than the reader of its connection tells how its client gets on.

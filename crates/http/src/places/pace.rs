@@ -22,26 +22,40 @@ pub(super) const AHEAD: Duration = Duration::from_secs(1);
 pub(super) struct Pace {
     /// Since when the client is waited for, if it is.
     since: Option<Duration>,
+    /// What is waited for is to come from the client: what goes to it does not end that.
+    is_for_more: bool,
     /// The time for which it may still be waited for, in microseconds; below zero: for how long it has been behind.
     left: i64,
 }
 
 impl Pace {
-    const FRESH: Self = Self { since: None, left: micros(AT_FIRST) };
+    const FRESH: Self = Self { since: None, is_for_more: false, left: micros(AT_FIRST) };
 
     /// What is left of the time, now.
     fn left(&self, now: Duration) -> i64 {
         self.left.saturating_sub(self.since.map_or(0, |since| micros(now.saturating_sub(since))))
     }
 
-    /// Something has moved; nothing is no news.
-    pub(super) fn earns(&mut self, bytes: usize, most: Duration, now: Duration) {
-        if bytes == 0 {
-            return;
+    /// Something has come from the client; nothing is no news.
+    pub(super) fn comes(&mut self, bytes: usize, now: Duration) {
+        if bytes > 0 {
+            *self = Self { since: None, is_for_more: false, left: self.with(bytes, AHEAD, now) };
         }
+    }
+
+    /// Something is on its way to the client. What the system has taken nobody has read yet: it earns little.
+    pub(super) fn goes(&mut self, bytes: usize, now: Duration) {
+        if bytes > 0 {
+            let since = if self.is_for_more { self.since.map(|_| now) } else { None };
+            *self = Self { since, left: self.with(bytes, BY_LEAVE, now), ..*self };
+        }
+    }
+
+    /// What is left once so many bytes have moved, at most `most` by these.
+    fn with(&self, bytes: usize, most: Duration, now: Duration) -> i64 {
         let left = self.left(now);
         let earned = i64::try_from(bytes).unwrap_or(i64::MAX).saturating_mul(1_000_000) / BYTES_A_SECOND;
-        *self = Self { since: None, left: left.saturating_add(earned).min(micros(most).max(left)) };
+        left.saturating_add(earned).min(micros(most).max(left))
     }
 }
 
@@ -75,13 +89,15 @@ impl Sign {
         self.pace.lock()
     }
 
-    pub(super) fn awaits(&self, now: Duration) {
-        self.pace().since.get_or_insert(now);
+    pub(super) fn awaits(&self, now: Duration, is_for_more: bool) {
+        let mut pace = self.pace();
+        pace.since.get_or_insert(now);
+        pace.is_for_more |= is_for_more;
     }
 
     pub(super) fn goes_on(&self) {
         let mut pace = self.pace();
-        *pace = Pace { since: None, left: pace.left.max(micros(BY_LEAVE)) };
+        *pace = Pace { since: None, is_for_more: false, left: pace.left.max(micros(BY_LEAVE)) };
     }
 
     /// Another place was taken, or is waited for.

@@ -574,7 +574,6 @@ fn network(ip: IpAddr) -> AddressKey {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pace::AHEAD;
     use super::*;
     use std::sync::atomic::Ordering;
 
@@ -601,7 +600,7 @@ mod tests {
             let before: Vec<u64> = self.numbers();
             let (number, sign) = self.table.enter(0, client, self.now).ok()?;
             if self.table.shares[0].by_age {
-                sign.awaits(self.now);
+                sign.awaits(self.now, true);
             }
             Some((number, before.into_iter().filter(|number| self.table.holds(*number) == Some(false)).collect()))
         }
@@ -619,11 +618,11 @@ mod tests {
         }
 
         fn awaits(&self, number: u64) {
-            self.sign(number).awaits(self.now);
+            self.sign(number).awaits(self.now, true);
         }
 
         fn comes(&self, number: u64, bytes: usize) {
-            self.sign(number).pace().earns(bytes, AHEAD, self.now);
+            self.sign(number).pace().comes(bytes, self.now);
         }
     }
 
@@ -668,7 +667,7 @@ mod tests {
         bench.fill([far(1), far(2)]);
         bench.awaits(0);
         let sign = bench.sign(1);
-        sign.pace().earns(1 << 20, BY_LEAVE, bench.now);
+        sign.pace().goes(1 << 20, bench.now);
         bench.awaits(1);
         let at = |bench: &mut Bench, after: Duration| {
             bench
@@ -684,6 +683,22 @@ mod tests {
         assert_eq!(at(&mut bench, BY_LEAVE - Duration::from_micros(1)), Err(Full::All));
         assert_eq!(at(&mut bench, BY_LEAVE), Ok(()));
         assert!(bench.table.holds(1) == Some(false));
+    }
+
+    #[test]
+    fn what_is_said_to_a_client_does_not_end_that_it_is_waited_for() {
+        let mut bench = Bench::new(Share::of(1));
+        bench.fill([far(1)]);
+        bench.awaits(0);
+        // An interim answer: `100 Continue`.
+        bench.sign(0).pace().goes(25, bench.now);
+        bench.now += BY_LEAVE;
+        assert_eq!(bench.enter(far(2)).unwrap().1, [0]);
+        // Who is waited for to read is not, once it has.
+        bench.sign(1).awaits(bench.now, false);
+        bench.sign(1).pace().goes(25, bench.now);
+        bench.now += BY_LEAVE;
+        assert_eq!(bench.enter(far(3)), None);
     }
 
     #[test]
@@ -803,7 +818,7 @@ mod tests {
 
     /// Whoever has a place is waited for.
     fn all_are_awaited(table: &Table, now: Duration) {
-        table.held.values().for_each(|held| held.sign.awaits(now));
+        table.held.values().for_each(|held| held.sign.awaits(now, true));
     }
 
     #[test]

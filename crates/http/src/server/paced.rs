@@ -53,7 +53,7 @@ fn tell(place: &Place, moved: &Poll<io::Result<usize>>) {
     match moved {
         Poll::Ready(Ok(bytes)) => place.goes(*bytes),
         Poll::Ready(Err(_)) => {}
-        Poll::Pending => place.awaits(),
+        Poll::Pending => place.awaits_reader(),
     }
 }
 
