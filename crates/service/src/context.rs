@@ -1,11 +1,11 @@
 //! What every room needs: [`Context`].
 
 use crate::config::Config;
-use crate::model::{Change, LINGER_SECS};
+use crate::model::{Change, LINGER_SECS, State};
 use crate::policy::Policy;
 use crate::policy::permits::Permits;
 use crate::store::{Changed, Store, StoreError};
-use hoop_http::{Clock, Current, Origin};
+use hoop_http::{Clock, Current, Lines, Origin};
 use hoop_seal::Keyring;
 use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
@@ -15,6 +15,9 @@ use tokio::sync::Notify;
 
 /// When the service stops: how long it still waits for replays in `committing`, and for messages that are being recorded.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Lines of the log in a minute that say how attempts begin, and of those that are put off: ten a second, 0.2 GB a day. An application that is down has thousands of uploads tried again.
+pub const ATTEMPT_LINES: u32 = 600;
 
 /// How long after its ticket's end an upload is known at most.
 const AFTERLIFE: Duration = Duration::from_secs(2 * LINGER_SECS as u64);
@@ -107,7 +110,12 @@ impl Context {
         match self.store.apply(id, change, self.clock.unix()).await? {
             Changed::Done(upload) => {
                 let reason = upload.reason.as_ref().map(|reason| reason.code.name());
-                tracing::info!(%id, state = upload.state.name(), reason, "changed");
+                static AGAIN: Lines = Lines::at_most(ATTEMPT_LINES);
+                let more = || tracing::info!("more attempts are put off than are written down in this minute");
+                let is_new = upload.state != State::Received || upload.attempts == 0;
+                if is_new || AGAIN.have_room(std::time::Instant::now(), more) {
+                    tracing::info!(%id, state = upload.state.name(), reason, "changed");
+                }
                 if upload.state.is_final()
                     && !upload.kept
                     && let Err(error) = self.store.dispose(vec![id]).await

@@ -24,6 +24,9 @@ pub const KEPT_SECS: u32 = 7 * 24 * 3600;
 /// What a file system gives a file at least, in bytes.
 pub const BLOCK: u64 = 4096;
 
+/// What a path may have before it counts: applications' own are shorter.
+const PATH_FREE: usize = 512;
+
 /// Where an upload stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
@@ -371,14 +374,14 @@ impl Upload {
     }
 
     /// The room that it takes on disk while its body is kept, in whole [`BLOCK`]s: those in which something has come, and what can be longer.
-    /// That is the token of a release, and of what is held its path and answer as well. What has ended is counted apart.
+    /// That is a long path, the token of a release, and of what is held its path and answer as well. What has ended is counted apart.
     pub fn room(&self) -> u64 {
         let path = self.facts.as_ref().map_or(0, |facts| facts.path.len());
         let sealed = |octets: &Option<Vec<u8>>| octets.as_ref().map_or(0, Vec::len);
         let row = match self.state {
             State::Held => path + sealed(&self.answer) + sealed(&self.token),
             state if state.is_final() => 0,
-            _ => sealed(&self.token),
+            _ => path.saturating_sub(PATH_FREE) + sealed(&self.token),
         };
         let whole = |bytes: u64| bytes.div_ceil(BLOCK).saturating_mul(BLOCK);
         let mut end = 0;
@@ -538,6 +541,17 @@ mod tests {
         ] {
             upload.received = ranges.iter().map(|(start, end)| ByteRange::new(*start, *end)).collect();
             assert_eq!(room(&upload), blocks, "{ranges:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_path_counts_in_every_state_that_keeps_the_body() {
+        for state in [State::Receiving, State::Received, State::Replaying, State::Committing, State::Held] {
+            let mut upload = upload(state);
+            let before = upload.room();
+            let path = format!("/{}", "p".repeat(8_000));
+            upload.facts = Some(Facts { method: "POST".to_owned(), path, owner: [1; 16] });
+            assert_eq!(upload.room() - before, 8_192, "{}", state.name());
         }
     }
 

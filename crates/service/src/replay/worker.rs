@@ -8,14 +8,14 @@
 //! rows at a time.
 
 use super::Replay;
-use crate::context::STOP_TIMEOUT;
+use crate::context::{ATTEMPT_LINES, STOP_TIMEOUT};
 use crate::model::{Change, Payer, Reason, State, Upload};
 use crate::receive::Receive;
 use crate::receive::gc;
 use crate::replay::attempt::{self, Attempted};
 use crate::replay::outcome::{again, judged, lost, may_have_it_twice};
 use crate::store::{Changed, News, Store, StoreError};
-use hoop_http::{Code, Shutdown};
+use hoop_http::{Code, Lines, Shutdown};
 use hoop_units::UploadId;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -232,7 +232,11 @@ impl Attempts {
 async fn replay_one(replay: &Replay, upload: Upload, mut shutdown: Shutdown) {
     let (id, context) = (upload.id, &replay.context);
     replay.attempts.fetch_add(1, Ordering::Relaxed);
-    tracing::info!(%id, attempt = upload.attempts, "replaying");
+    static LINES: Lines = Lines::at_most(ATTEMPT_LINES);
+    let more = || tracing::info!("more attempts begin than are written down in this minute");
+    if LINES.have_room(std::time::Instant::now(), more) {
+        tracing::info!(%id, attempt = upload.attempts, "replaying");
+    }
     let stop = shutdown.clone();
     let mut news = context.store.news();
     let outcome = {
