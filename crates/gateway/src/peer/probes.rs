@@ -31,6 +31,12 @@ const PROBES_OF_ONE: usize = 2;
 /// from others meanwhile; more are answered by what is known.
 const WAITERS_OF_ONE: usize = 6;
 
+/// Requests without a permit that wait for probes at once, of all devices: half of the places that requests without a body have. Whoever is answered at once is taken unseen, which is no harm.
+const WAITERS_MAX: usize = 4;
+
+/// The same of those with a permit, which may be refused if they do not wait: half of the places that uploads have.
+const PERMITTED_WAITERS_MAX: usize = 12;
+
 /// The probes under way, one for each origin, and how many requests of each device wait for one.
 pub struct ServiceProbes {
     services: Arc<Services>,
@@ -73,7 +79,7 @@ impl ServiceProbes {
         if wait.is_zero() {
             return;
         }
-        if let Some(_waiting) = self.waiters.wait(cause.device, self.limits.apply_to(cause.device)) {
+        if let Some(_waiting) = self.waiters.wait(cause, self.limits.apply_to(cause.device)) {
             // Over, or not in time: what is known then is all that counts.
             let _ = timeout(wait, over.changed()).await;
         }
@@ -112,33 +118,36 @@ impl ServiceProbes {
     }
 }
 
-/// How many requests of each device wait for a probe.
+/// How many requests of each device wait for a probe, without a permit and with one.
 #[derive(Default)]
-struct Waiters(Mutex<BTreeMap<AddressKey, usize>>);
+struct Waiters(Mutex<BTreeMap<AddressKey, [usize; 2]>>);
 
 impl Waiters {
-    /// Has one more request of the device wait, unless it is limited and has [`WAITERS_OF_ONE`].
-    fn wait(&self, device: AddressKey, is_limited: bool) -> Option<Waiting<'_>> {
+    /// Has one more request wait, unless as many do as may, or its device is limited and has [`WAITERS_OF_ONE`].
+    fn wait(&self, cause: ProbeCause, is_limited: bool) -> Option<Waiting<'_>> {
         let mut waiting = self.0.lock();
-        let own = waiting.entry(device).or_default();
-        if *own >= WAITERS_OF_ONE && is_limited {
+        let kind = usize::from(cause.permit);
+        let all = waiting.values().map(|own| own[kind]).sum::<usize>();
+        let own = waiting.get(&cause.device).map_or(0, |own| own.iter().sum());
+        if all >= [WAITERS_MAX, PERMITTED_WAITERS_MAX][kind] || (own >= WAITERS_OF_ONE && is_limited) {
             return None;
         }
-        *own += 1;
-        Some(Waiting(self, device))
+        waiting.entry(cause.device).or_default()[kind] += 1;
+        Some(Waiting(self, cause))
     }
 }
 
 /// A request of a device waits for a probe, until this is dropped.
-struct Waiting<'a>(&'a Waiters, AddressKey);
+struct Waiting<'a>(&'a Waiters, ProbeCause);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.0.lock();
-        if let Some(own) = waiting.get_mut(&self.1) {
-            *own -= 1;
-            if *own == 0 {
-                waiting.remove(&self.1);
+        let Waiting(_, cause) = self;
+        if let Some(own) = waiting.get_mut(&cause.device) {
+            own[usize::from(cause.permit)] -= 1;
+            if *own == [0; 2] {
+                waiting.remove(&cause.device);
             }
         }
     }
@@ -151,13 +160,27 @@ mod tests {
     #[test]
     fn six_requests_of_one_device_wait_for_a_probe_beside_those_of_others() {
         let waiters = Waiters::default();
-        let device = |host| AddressKey::from_ip([192, 168, 0, host].into());
-        let mut waiting: Vec<_> = (0..6).map(|_| waiters.wait(device(1), true).unwrap()).collect();
-        assert!(waiters.wait(device(1), true).is_none());
-        assert!(waiters.wait(device(2), true).is_some() && waiters.wait(device(1), false).is_some());
+        let mut waiting: Vec<_> = (0..6).map(|_| waiters.wait(of(1, true), true).unwrap()).collect();
+        assert!(waiters.wait(of(1, true), true).is_none());
+        assert!(waiters.wait(of(2, true), true).is_some() && waiters.wait(of(1, true), false).is_some());
         waiting.pop();
-        assert!(waiters.wait(device(1), true).is_some());
+        assert!(waiters.wait(of(1, true), true).is_some());
         waiting.clear();
         assert!(waiters.0.lock().is_empty());
+    }
+
+    fn of(host: u8, permit: bool) -> ProbeCause {
+        ProbeCause { device: AddressKey::from_ip([192, 168, 0, host].into()), permit }
+    }
+
+    #[test]
+    fn however_many_devices_there_are_few_requests_wait_for_probes() {
+        let waiters = Waiters::default();
+        for (permit, most) in [(false, WAITERS_MAX), (true, PERMITTED_WAITERS_MAX)] {
+            let waiting: Vec<_> = (0..100).filter_map(|host| waiters.wait(of(host, permit), true)).collect();
+            assert_eq!(waiting.len(), most);
+            assert!(waiters.wait(of(200, permit), false).is_none(), "nor of the machine's own");
+            assert!(waiters.wait(of(200, !permit), false).is_some());
+        }
     }
 }
