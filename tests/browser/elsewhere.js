@@ -59,6 +59,8 @@ export class Elsewhere {
     this.#site = spawn(this.#inside[0], [...this.#inside.slice(1), process.execPath, SITE, SITE_ADDRESS, file("site.pem"), file("site-key.pem")], {
       stdio: ["ignore", "inherit", "inherit", "ipc"],
     });
+    // Node keeps what comes while nobody listens, and would give it to whoever listens next.
+    this.#site.on("message", () => {});
     await this.#says("listening");
 
     await makeCertificate("relay.example", file("relay.pem"), file("relay-key.pem"));
