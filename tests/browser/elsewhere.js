@@ -75,7 +75,7 @@ export class Elsewhere {
       ...this.#inside.slice(1), "unshare", "--mount", ...relay, "--allow", SITE_ADDRESS, "--devices", file("devices.toml"),
       "--tls-cert", file("relay.pem"), "--tls-key", file("relay-key.pem"),
     ], { ready: "listening on" }));
-    this.#programs.push(await start(HOOP, ["agent", "--relay", file("laptop.toml")], { ready: "listening on" }));
+    this.#programs.push(await start(HOOP, ["agent", "--relay", file("laptop.toml")], { ready: "listening on", environment: { XDG_RUNTIME_DIR: "" } }));
   }
 
   /** Nothing gets through any more, and nothing here says so. */

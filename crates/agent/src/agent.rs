@@ -6,11 +6,14 @@ use crate::socket::{ProgramSocket, owner};
 use crate::socks;
 use crate::tunnel::Dialer;
 use hoop_endpoint::FlowOptions;
+use hoop_relay::preload::{Notice, PreloadServer};
 use hoop_relay::status::Listing;
 use hoop_relay::{FlowConnector, Introduction, Link, LinkError, NetworkPath};
 use rustix::process::geteuid;
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +54,14 @@ pub enum AgentError {
         /// Why.
         source: io::Error,
     },
+    /// Its socket for `hoop run`.
+    #[error("cannot listen at {}: {source}", path.display())]
+    Runs {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
 }
 
 /// What an agent is given.
@@ -68,6 +79,8 @@ pub struct AgentConfig {
     pub waits: bool,
     /// Whom it serves besides the user who runs it, and root, by their numbers. Default: nobody.
     pub users: Vec<u32>,
+    /// Where programs that `hoop run` has begun connect, in a folder of the user's own; none: they cannot.
+    pub runs: Option<PathBuf>,
 }
 
 /// Takes connections of this user's programs on loopback, and carries each as a flow.
@@ -78,6 +91,7 @@ pub struct Agent {
     proxy: Arc<Proxy>,
     users: Arc<[u32]>,
     address: SocketAddr,
+    runs: Option<PreloadServer>,
 }
 
 impl Agent {
@@ -95,13 +109,19 @@ impl Agent {
         let multipath = config.ways.len() > 1;
         let link = Arc::new(Link::start(&config.introduction, config.ways.clone())?);
         let options = FlowOptions { multipath, ..FlowOptions::default() };
-        let connector = FlowConnector::new(&link, options, config.give_up_after, tell);
         let listing = Arc::<Listing>::default();
+        let runs = config.runs.as_ref().map(|path| {
+            let server = PreloadServer::bind(path, options.clone());
+            let server = server.map_err(|source| AgentError::Runs { path: path.clone(), source })?;
+            Ok::<_, AgentError>(server.list_in(listing.clone()).give_up_after(config.give_up_after))
+        });
+        let runs = runs.transpose()?;
+        let connector = FlowConnector::new(&link, options, config.give_up_after, tell);
         let dialer = Dialer { connector, listing: listing.clone(), waits: config.waits };
         let local = Local { link: link.clone(), listing, relay: config.introduction.server.clone(), address };
         let proxy = Arc::new(Proxy { dialer: Arc::new(dialer), local });
         let users = [&[geteuid().as_raw(), 0], &config.users[..]].concat().into();
-        Ok(Self { listener, link, proxy, users, address })
+        Ok(Self { listener, link, proxy, users, address, runs })
     }
 
     /// Where it listens.
@@ -116,8 +136,20 @@ impl Agent {
 
     /// Serves until `stop`. What is under way is then given up: programs read `ECONNRESET`.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { listener, link, proxy, users, address } = self;
+        let Self { listener, link, proxy, users, address, runs } = self;
         let (mut programs, mut stop) = (JoinSet::new(), pin!(stop));
+        let connector = proxy.clone();
+        let notify = move |notice| {
+            if let Notice::Refused(words) = notice {
+                connector.dialer.connector.say(words);
+            }
+        };
+        let mut running = pin!(async {
+            match runs {
+                Some(runs) => runs.run(&link, pending(), notify).await,
+                None => pending().await,
+            }
+        });
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let accepted = async {
@@ -127,6 +159,7 @@ impl Agent {
             tokio::select! {
                 () = &mut stop => break,
                 Some(_) = programs.join_next() => {}
+                () = &mut running => {}
                 accepted = accepted => match accepted {
                     Ok(((program, peer), place)) => {
                         programs.spawn(serve(program, place, [peer, address], users.clone(), proxy.clone()));

@@ -64,6 +64,7 @@ impl House {
             give_up_after: None,
             waits: false,
             users: vec![],
+            runs: None,
         };
         change(&mut config);
         let told = Arc::<Mutex<Vec<String>>>::default();
@@ -413,6 +414,7 @@ async fn it_listens_for_this_machine_alone() {
         give_up_after: None,
         waits: false,
         users: vec![],
+        runs: None,
     };
     let error = Agent::bind(&config, |_| {}).await.unwrap_err().to_string();
     assert!(error.contains("0.0.0.0:0: it is for this machine alone"), "{error}");

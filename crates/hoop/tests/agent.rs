@@ -3,7 +3,7 @@
 
 mod flows;
 
-use flows::{Running, hoop, relay_with, run};
+use flows::{Running, hoop, line_with, relay_with, run};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -130,6 +130,57 @@ fn what_comes_of_a_connection_can_be_read_while_it_goes_on() {
     }
     drop(says);
     assert!(connect.wait().unwrap().success());
+}
+
+/// A command of a session whose own folder is this.
+fn in_session(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = hoop(folder, arguments);
+    command.env("XDG_RUNTIME_DIR", folder);
+    command
+}
+
+/// An agent of a session, and what it says.
+fn agent_of_session(folder: &Path) -> (Running, BufReader<std::process::ChildStderr>) {
+    let mut agent = in_session(folder, &["agent", "--relay", "laptop.toml", "--listen", "127.0.0.1:0"]);
+    let mut agent = Running(agent.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(agent.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on"), "{line}");
+    let lines = BufReader::new(agent.0.stderr.take().unwrap());
+    (agent, lines)
+}
+
+#[test]
+fn without_a_relay_a_run_is_carried_by_the_agent_and_ends_as_its_program() {
+    const ASKS: [&str; 3] = ["bash", "-c", "exec 3<>/dev/tcp/10.9.1.1/8000; exit 9"];
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = relay_with(folder.path(), &[]);
+    let asks = |flags: &[&str]| {
+        let done = in_session(folder.path(), &[&["run"], flags, &["--"], &ASKS[..]].concat()).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    let (code, error) = asks(&[]);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("--relay names no file, and no `hoop agent` of yours is running"), "{error}");
+    // The second finds what the first left, which was killed.
+    for _ in 0..2 {
+        let (agent, mut lines) = agent_of_session(folder.path());
+        let (code, error) = asks(&[]);
+        assert!(code == Some(9) && error.contains("Network is unreachable"), "{code:?}: {error}");
+        line_with(&mut lines, "10.9.1.1:8000: the relay does not go there");
+        drop(agent);
+        assert_eq!(asks(&[]).0, Some(2), "it is gone");
+    }
+    let (agent, mut lines) = agent_of_session(folder.path());
+    let (_other, mut others) = agent_of_session(folder.path());
+    line_with(&mut others, "another agent serves `hoop run`");
+    asks(&[]);
+    line_with(&mut lines, "10.9.1.1:8000");
+    drop(agent);
+    for flags in [&["--interface", "lo"][..], &["--give-up-after", "9s"]] {
+        let (code, error) = asks(flags);
+        assert!(code == Some(2) && error.contains("--relay"), "{error}");
+    }
 }
 
 #[test]

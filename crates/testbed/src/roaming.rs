@@ -118,6 +118,13 @@ impl Roaming {
         run
     }
 
+    /// A program under `hoop run`, on the phone, whose connections the agent carries that was [started](Self::start_agent).
+    pub fn run_by_agent(&self, program: &str) -> Command {
+        let mut run = self.lab.command("phone", program_beside("hoop"));
+        run.args(["run", "--", program]).env("XDG_RUNTIME_DIR", self.folder.path()).env_remove("HOOP_RELAY");
+        run
+    }
+
     /// Starts `hoop agent` on the phone.
     ///
     /// # Errors
@@ -125,6 +132,7 @@ impl Roaming {
     pub fn start_agent(&self, more: &[&str]) -> io::Result<Program> {
         let mut agent = self.lab.command("phone", program_beside("hoop"));
         agent.arg("agent").arg("--relay").arg(self.path("relay.toml")).args(more);
+        agent.env("XDG_RUNTIME_DIR", self.folder.path());
         Program::start("hoop agent", agent, "listening on").map_err(io::Error::other)
     }
 

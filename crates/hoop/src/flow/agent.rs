@@ -1,21 +1,23 @@
 //! `hoop agent`: a proxy on loopback whose connections are flows.
 
-mod at;
+pub mod at;
 mod connect;
 
-use self::at::{AtFlags, ask, no_agent};
+use self::at::{AtFlags, ask, no_agent, runs_socket};
 use crate::base::exit::{Exit, Failure};
 use crate::base::values::{Span, loopback};
 use crate::flow::ways::ways;
 use crate::server::{announce, logging, raise_descriptors, run_flows, stop_on_signal};
 use clap::{Args, Subcommand};
 use hoop_agent::{Agent, AgentConfig, AgentError, DEFAULT_ADDRESS};
+use hoop_relay::preload::PreloadServer;
 use hoop_relay::status::Report;
 use hoop_relay::{Introduction, LinkError, diagnostics};
 use hoop_units::plain;
 use serde::Deserialize;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -102,7 +104,9 @@ fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
         give_up_after: flags.give_up_after.map(|span| span.0),
         waits: flags.wait,
         users: flags.serve_user,
+        runs: runs_socket().filter(|path| is_free(path)),
     };
+    let runs = config.runs.clone();
     run_flows(async {
         let agent = Agent::bind(&config, |words| say(&words)).await.map_err(|error| match error {
             AgentError::Link(error @ LinkError::NoInterface(_)) => Failure::usage(error),
@@ -114,8 +118,29 @@ fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
         // Whoever reads this may send a signal at once.
         announce(agent.address(), false, flags.json);
         agent.run(stop.requested()).await;
+        runs.iter().for_each(|path| remove(path));
         Ok(Exit::Done)
     })
+}
+
+/// Whether nobody serves `hoop run` there yet. What an agent left that was killed is removed.
+fn is_free(path: &Path) -> bool {
+    match UnixStream::connect(path) {
+        Ok(_) => {
+            say("another agent serves `hoop run`, and goes on to");
+            false
+        }
+        Err(_) => {
+            remove(path);
+            true
+        }
+    }
+}
+
+fn remove(path: &Path) {
+    for socket in PreloadServer::sockets(path) {
+        let _ = std::fs::remove_file(socket);
+    }
 }
 
 fn say(words: &str) {

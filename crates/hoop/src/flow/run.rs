@@ -2,6 +2,7 @@
 
 use crate::base::exit::{Exit, Failure};
 use crate::base::values::Span;
+use crate::flow::agent::at::runs_socket;
 use crate::flow::run_status;
 use crate::flow::strict;
 use crate::flow::ways::ways;
@@ -16,7 +17,8 @@ use rustix::process::geteuid;
 use std::ffi::{OsStr, OsString};
 use std::fs::Permissions;
 use std::io::{self, IsTerminal as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -34,17 +36,17 @@ const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 
 #[derive(Args)]
 pub struct RunFlags {
-    /// The file that `hoop introduce` made for this device
-    #[arg(long, value_name = "FILE", env = "HOOP_RELAY", required_unless_present = "status")]
+    /// The file that `hoop introduce` made for this device. Without this option, your `hoop agent` carries the connections: its carriers are there already
+    #[arg(long, value_name = "FILE", env = "HOOP_RELAY")]
     relay: Option<PathBuf>,
     /// Use this network interface. If you name several, each connection uses all of them at once
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "relay")]
     interface: Vec<String>,
     /// Tell the program at once that it is connected. This saves a round trip, but a program learns only when it reads that a destination cannot be reached
     #[arg(long)]
     early: bool,
     /// Give up a connection with an error once the relay has been out of reach for this long. Without this option, connections wait
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", requires = "relay")]
     give_up_after: Option<Span>,
     /// Keep the program and its children from opening TCP connections of their own. A connection that is not carried fails (EACCES), also on loopback. UDP is not restricted
     #[arg(long)]
@@ -64,20 +66,23 @@ pub struct RunFlags {
 
 /// Runs the program, and then waits until what it wrote is delivered.
 pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
-    let Some(relay) = flags.relay.as_deref().filter(|_| !flags.status) else {
+    if flags.status {
         return run_status::status();
-    };
+    }
     if let Some(option) = flags.program[0].to_str().filter(|program| program.starts_with('-')) {
         return Err(Failure::usage(format!("unknown option `{option}`")).hint("`hoop run --help` lists the options"));
     }
     if std::env::var_os("HOOP_LOG").is_some() {
         logging::start(false)?;
     }
+    let Some(relay) = flags.relay.as_deref() else {
+        return by_agent(flags);
+    };
     let unusable = |error| {
         Failure::new(Exit::File, format!("{} is not a file that `hoop introduce` made", relay.display()), error)
     };
     let introduction = Introduction::read(relay).map_err(unusable)?;
-    let folder = Folder::new().map_err(|error| Failure::new(Exit::File, "cannot make a temporary folder", error))?;
+    let folder = folder()?;
     let ways = ways(&flags.interface);
     let options = FlowOptions { multipath: ways.len() > 1, ..FlowOptions::default() };
     let program = flags.program[0].to_string_lossy().into_owned();
@@ -122,20 +127,55 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
             }
         }
         let status = status.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()));
-        status.map_err(|error| match error.kind() {
-            io::ErrorKind::Unsupported if flags.strict => {
-                let what = "--strict: this kernel cannot restrict a program's TCP connections";
-                Failure::new(Exit::Unexpected, what, error)
-                    .hint("use Linux 6.7 or later (Landlock ABI 4), or leave out --strict")
-            }
-            _ => Failure::new(Exit::File, format!("cannot run {program}"), error),
-        })
+        status.map_err(|error| cannot_run(flags, error))
     })?;
     drop(folder);
     if status.success() && is_given_up.load(Ordering::Relaxed) {
         return Ok(Exit::Network);
     }
-    // As the program ended.
+    end_as(status)
+}
+
+/// Runs the program, whose connections the user's agent carries: it delivers what the program wrote, so that nobody waits for that here.
+fn by_agent(flags: &RunFlags) -> Result<Exit, Failure> {
+    let none = || {
+        let what = "--relay names no file, and no `hoop agent` of yours is running";
+        Failure::usage(what).hint("`hoop run --relay FILE` needs none; docs/edge.md shows how to start one")
+    };
+    let agent = runs_socket().ok_or_else(none)?;
+    UnixStream::connect(&agent).map_err(|_| none())?;
+    let mut folder = folder()?;
+    // The agent is this user's alone.
+    folder.key = None;
+    for (here, there) in PreloadServer::sockets(&folder.socket()).iter().zip(PreloadServer::sockets(&agent)) {
+        symlink(there, here).map_err(no_folder)?;
+    }
+    let status = run_flows(async { child(flags, &folder, &mut None).await.map_err(|error| cannot_run(flags, error)) })?;
+    drop(folder);
+    end_as(status)
+}
+
+fn folder() -> Result<Folder, Failure> {
+    Folder::new().map_err(no_folder)
+}
+
+fn no_folder(error: io::Error) -> Failure {
+    Failure::new(Exit::File, "cannot make a temporary folder", error)
+}
+
+fn cannot_run(flags: &RunFlags, error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::Unsupported if flags.strict => {
+            let what = "--strict: this kernel cannot restrict a program's TCP connections";
+            Failure::new(Exit::Unexpected, what, error)
+                .hint("use Linux 6.7 or later (Landlock ABI 4), or leave out --strict")
+        }
+        _ => Failure::new(Exit::File, format!("cannot run {}", flags.program[0].to_string_lossy()), error),
+    }
+}
+
+/// Ends as the program ended.
+fn end_as(status: ExitStatus) -> ! {
     std::process::exit(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1))
 }
 

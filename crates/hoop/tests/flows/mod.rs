@@ -8,6 +8,8 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 pub fn hoop(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hoop"));
     command.args(arguments).current_dir(folder).stdin(Stdio::null()).env_remove("HOOP_LOG").env_remove("HOOP_RELAY");
+    // Where the agent of whoever runs the tests may be.
+    command.env_remove("XDG_RUNTIME_DIR");
     command
 }
 

@@ -78,6 +78,7 @@ pub struct PreloadServer {
     give_up_after: Option<Duration>,
     path: PathBuf,
     key: Option<String>,
+    listing: Arc<Listing>,
 }
 
 impl PreloadServer {
@@ -96,7 +97,13 @@ impl PreloadServer {
             give_up_after: None,
             path: path.into(),
             key: None,
+            listing: Arc::default(),
         })
+    }
+
+    /// The sockets of a server at `path`: what is left of one that was killed has to be removed before another listens there.
+    pub fn sockets(path: &Path) -> [PathBuf; 2] {
+        [path.into(), hoop_files::beside(path, ASKED)]
     }
 
     /// Waits for so long for a relay that was never reached, once the program has ended, instead of [`REACH_MAX`].
@@ -110,7 +117,7 @@ impl PreloadServer {
     /// # Errors
     /// If the sockets' permissions cannot be changed.
     pub fn serve_others(self, key: String) -> io::Result<Self> {
-        for socket in [&self.path, &hoop_files::beside(&self.path, ASKED)] {
+        for socket in Self::sockets(&self.path) {
             std::fs::set_permissions(socket, Permissions::from_mode(0o666))?;
         }
         Ok(Self { key: Some(key), ..self })
@@ -127,6 +134,12 @@ impl PreloadServer {
         Ok(Self { status: Some((listener, title)), ..self })
     }
 
+    /// Lists what is carried there, beside what others list; otherwise in a listing of its own.
+    #[must_use]
+    pub fn list_in(self, listing: Arc<Listing>) -> Self {
+        Self { listing, ..self }
+    }
+
     /// Gives up each connection for which there has been no relay for so long; otherwise it waits.
     #[must_use]
     pub fn give_up_after(self, patience: Option<Duration>) -> Self {
@@ -141,7 +154,7 @@ impl PreloadServer {
         notify: impl Fn(Notice) + Send + Sync + 'static,
     ) {
         let (mut connections, mut ended) = (JoinSet::new(), pin!(ended));
-        let (results, listing) = (Arc::new(ConnectResults::default()), Arc::<Listing>::default());
+        let (results, listing) = (Arc::new(ConnectResults::default()), self.listing);
         let status = async {
             match self.status {
                 Some((asked, title)) => tell(asked, &title, link, &listing).await,

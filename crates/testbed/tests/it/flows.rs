@@ -101,6 +101,23 @@ fn curl_downloads_through_an_outage_and_a_change_of_address_and_knows_nothing_of
     world.assert_whole(&into, carried);
 }
 
+#[test]
+fn a_run_by_the_agent_goes_on_in_another_network_and_needs_no_relay_of_its_own() {
+    let world = World::build();
+    world.ip("phone", "link set cell down");
+    world.enter_wifi().unwrap();
+    let _agent = world.start_agent(&[]).unwrap();
+    let into = world.path("by-agent");
+    let mut run = world.run_by_agent("sh");
+    run.args(["-c", "echo it begins; exec curl \"$@\"", "curl"]);
+    run.args(["--silent", "--show-error", "--fail", "--write-out", "curl is done %{http_code}\n"]);
+    run.arg("--output").arg(&into).arg(format!("http://{}/file", world.lab.address("web")));
+    let run = Program::start("hoop run", run, "it begins").unwrap();
+    world.grown(&into, FIRST, &run);
+    world.roam();
+    world.assert_whole(&into, run);
+}
+
 /// No interface says that nothing comes through, nor that it does again.
 #[test]
 fn in_the_dark_it_is_asked_often_whether_it_is_light_and_then_a_download_goes_on() {

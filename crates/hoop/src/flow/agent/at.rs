@@ -6,6 +6,7 @@ use clap::Args;
 use hoop_agent::DEFAULT_ADDRESS;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long the agent may take to answer.
@@ -39,4 +40,10 @@ pub fn ask(agent: SocketAddr) -> io::Result<Vec<u8>> {
         Some(head) => Ok(answer.split_off(head)),
         None => Err(io::Error::other("what listens there is no agent")),
     }
+}
+
+/// Where programs that `hoop run` has begun reach the user's agent: in the session's own folder (XDG Base Directory Specification), which other users cannot enter. None: the session has none.
+pub fn runs_socket() -> Option<PathBuf> {
+    let folder = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty())?;
+    Some(PathBuf::from(folder).join("hoop-agent"))
 }
