@@ -142,6 +142,17 @@ pub struct Changed {
     pub freed: Option<Freed>,
     /// Whether it came to its end with this.
     pub ended: bool,
+    /// Whether it was at its service before, and nothing but its row here; and whether it is now.
+    pub away: [bool; 2],
+}
+
+/// An upload whose time was over.
+#[derive(Debug)]
+pub struct TimedOut {
+    /// What no longer counts, if its payload is to be removed.
+    pub freed: Option<Freed>,
+    /// Whether it was at its service, and nothing but its row here.
+    pub was_away: bool,
 }
 
 /// Bytes that no longer count, and where they are.
@@ -401,10 +412,11 @@ impl Index {
         self.db.query_row("SELECT kept FROM room", [], |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()))
     }
 
-    /// How many uploads are kept.
-    pub fn uploads(&self) -> Result<u64, rusqlite::Error> {
-        let sql = "SELECT coalesce(sum(uploads), 0) FROM holding";
-        self.db.query_row(sql, [], |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()))
+    /// How many uploads are kept, and how many are at their services.
+    pub fn uploads(&self) -> Result<[u64; 2], rusqlite::Error> {
+        let sql = "SELECT coalesce(sum(uploads), 0), coalesce(sum(away), 0) FROM holding";
+        let number = |row: &Row<'_>, at| row.get::<_, i64>(at).map(i64::unsigned_abs);
+        self.db.query_row(sql, [], |row| Ok([number(row, 0)?, number(row, 1)?]))
     }
 
     /// The uploads whose prelude has not come: as many as there may be at most.
@@ -821,7 +833,7 @@ pub fn end(
     all: &[Over],
     reason: &Reason,
     now: UnixTime,
-) -> Result<Vec<Result<Option<Freed>, StoreError>>, StoreError> {
+) -> Result<Vec<Result<TimedOut, StoreError>>, StoreError> {
     let ended = all.iter().map(|over| match end_one(tx, rules, over, reason, now) {
         // It was found before anything was written.
         Err(error @ StoreError::Damaged(_)) => Ok(Err(error)),
@@ -836,17 +848,20 @@ fn end_one(
     over: &Over,
     reason: &Reason,
     now: UnixTime,
-) -> Result<Option<Freed>, StoreError> {
+) -> Result<TimedOut, StoreError> {
     if over.early {
-        return drop_unfinished(tx, over.id, Unfinished::Early);
+        let freed = drop_unfinished(tx, over.id, Unfinished::Early)?;
+        return Ok(TimedOut { freed, was_away: false });
     }
     if over.state.is_final() {
         let forgotten = "DELETE FROM upload WHERE id = ?1 AND payload = 0";
         tx.prepare_cached(forgotten)?.execute([over.id.as_bytes().as_slice()])?;
-        return Ok(None);
+        return Ok(TimedOut { freed: None, was_away: false });
     }
     let expired = Change { state: Some(State::Expired), reason: Some(Some(reason.clone())), ..Change::default() };
-    Ok(change(tx, rules, over.id, &expired, now)?.and_then(|changed| changed.freed))
+    let changed = change(tx, rules, over.id, &expired, now)?;
+    let was_away = changed.as_ref().is_some_and(|changed| changed.away == [true, false]);
+    Ok(TimedOut { freed: changed.and_then(|changed| changed.freed), was_away })
 }
 
 /// Records within a transaction that bytes are on disk and synced. `Ok(Err(state))`: it has come to its end meanwhile.
@@ -935,7 +950,7 @@ pub fn change(
     let Known { payload, bytes, expires, extent, total, .. } = known;
     let before = State::by_number(known.state).ok_or(StoreError::Damaged("a state that does not exist"))?;
     if before.is_final() {
-        return Ok(Some(Changed { state: before, freed: None, ended: false }));
+        return Ok(Some(Changed { state: before, freed: None, ended: false, away: [false; 2] }));
     }
     let state = change.state.filter(|next| before.may_become(*next)).unwrap_or(before);
     let freed = (payload && !state.keeps_payload()).then_some(Freed { bytes: bytes.unsigned_abs(), total, extent });
@@ -986,7 +1001,8 @@ pub fn change(
     if let Some(freed) = freed {
         tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(freed.bytes)])?;
     }
-    Ok(Some(Changed { state, freed, ended: state.is_final() }))
+    let away = [!payload, (!payload || freed.is_some()) && !state.is_final()];
+    Ok(Some(Changed { state, freed, ended: state.is_final(), away }))
 }
 
 fn write_sums(tx: &Connection, seq: i64, sums: &Checksums, more: bool) -> Result<(), rusqlite::Error> {

@@ -11,7 +11,9 @@ use crate::disk::sys::{self, Disk};
 use crate::index::committer::Committer;
 use crate::index::resource::{self, Resource, Token};
 use crate::index::schema::FORMAT;
-use crate::index::{self, DueOf, Freed, Held, Index, IndexOpenError, KeptFile, Over, Place, Queue, Tally, Unfinished};
+use crate::index::{
+    self, DueOf, Freed, Held, Index, IndexOpenError, KeptFile, Over, Place, Queue, Tally, TimedOut, Unfinished,
+};
 use crate::model::error::{BeginError, OpenError, StoreError};
 use crate::model::life::Overdue;
 use crate::model::limits::{EARLY_MAX, SPANS_MAX};
@@ -110,11 +112,11 @@ impl Spool {
         })?;
         let unreadable = |source| OpenError::Index { path: path.clone(), source };
         let kept = index.kept().map_err(unreadable)?;
-        let uploads = index.uploads().map_err(unreadable)?;
+        let [uploads, away] = index.uploads().map_err(unreadable)?;
         let early = index.early().map_err(unreadable)?;
         let ended = index.ended().map_err(unreadable)?;
         let segments = Segments::new(path.join("uploads").join(SEGMENTS), index.next_segment().map_err(unreadable)?);
-        let room = Room { quota, reserve, kept, uploads, ended, ..Room::default() };
+        let room = Room { quota, reserve, kept, uploads, away, ended, ..Room::default() };
         let shared = Shared {
             folder: path,
             sync,
@@ -415,8 +417,8 @@ impl Spool {
     ) -> Result<Option<State>, StoreError> {
         let Some(changed) = self.shared.change(id, change, now, is_urgent)? else { return Ok(None) };
         self.shared.changed();
+        self.shared.room().changes(&changed);
         if let Some(freed) = changed.freed {
-            self.shared.room().let_go(&freed);
             self.shared.let_go(id, freed, is_urgent);
         }
         if changed.ended {
@@ -518,8 +520,9 @@ impl Spool {
         let (mut count, mut damage) = (0, None);
         for (over, ended) in over.iter().zip(ended) {
             match ended {
-                Ok(freed) => {
+                Ok(TimedOut { freed, was_away }) => {
                     count += 1;
+                    shared.room().away -= u64::from(was_away);
                     self.freed(over, freed);
                 }
                 Err(error) => damage = Some(error),
@@ -643,7 +646,7 @@ impl Spool {
         self.shared.room().kept
     }
 
-    /// What they take: their bytes, and [`UPLOAD_COST`](crate::UPLOAD_COST) each.
+    /// What uploads take: their bytes, and [`UPLOAD_COST`](crate::UPLOAD_COST) each; and [`AWAY_COST`](crate::AWAY_COST) each that are at their services.
     pub fn occupied_bytes(&self) -> u64 {
         self.shared.room().occupied()
     }

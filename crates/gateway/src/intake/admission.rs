@@ -9,7 +9,9 @@ use crate::core::state::Core;
 use crate::core::wire::PRELUDE_LEN;
 use hoop_http::{Code, Problem};
 use hoop_seal::{Layout, RECORD_SIZE};
-use hoop_spool::{Begin, BeginError, Held, HeldBy, Intake, Offer, PROMISED_MAX, StoreError, UPLOAD_COST, Upload};
+use hoop_spool::{
+    AWAY_COST, Begin, BeginError, Held, HeldBy, Intake, Offer, PROMISED_MAX, StoreError, UPLOAD_COST, Upload,
+};
 use hoop_units::{ByteRange, RangeSet, UnixTime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -174,7 +176,8 @@ impl Admission {
     /// What a device has here, against all that the spool can hold.
     fn holding(&self, held: &Held) -> Result<Holding, StoreError> {
         let room = self.core.spool.occupied_bytes().saturating_add(self.core.spool.free_bytes()?);
-        let bytes = held.bytes.saturating_add(held.uploads.saturating_mul(UPLOAD_COST));
+        let rows = held.uploads.saturating_mul(UPLOAD_COST).saturating_add(held.away.saturating_mul(AWAY_COST));
+        let bytes = held.bytes.saturating_add(rows);
         Ok(Holding { uploads: held.uploads, bytes, away: held.away, room })
     }
 }

@@ -17,3 +17,6 @@ pub const EARLY_MAX: usize = 64;
 
 /// What an upload takes beside its bytes while it is kept, in bytes: its row in the index, and the rest of its last block of the disk.
 pub const UPLOAD_COST: u64 = 6 << 10;
+
+/// What an upload takes that is at its service and has not ended, in bytes: its row.
+pub const AWAY_COST: u64 = 2 << 10;

@@ -4,8 +4,8 @@
 //! *written* are and may still be lost, bytes *kept* are recorded in the index, and what has *ended* is in the index itself.
 
 use crate::disk::sys::Free;
-use crate::index::Freed;
-use crate::model::limits::UPLOAD_COST;
+use crate::index::{Changed, Freed};
+use crate::model::limits::{AWAY_COST, UPLOAD_COST};
 
 /// The most that rows and answers of ended uploads take, in bytes: some 100,000 rows with short answers, as many as there may be
 /// uploads. With a quota of less than four times as much, a quarter of that.
@@ -25,6 +25,8 @@ pub struct Room {
     pub kept: u64,
     /// How many uploads that is: each takes [`UPLOAD_COST`] beside its bytes.
     pub uploads: u64,
+    /// How many are at their services: each takes [`AWAY_COST`].
+    pub away: u64,
     /// In files, not recorded.
     pub written: u64,
     /// To come.
@@ -40,9 +42,16 @@ impl Room {
         self.uploads -= 1;
     }
 
-    /// What uploads take that are kept.
+    /// An upload was changed.
+    pub fn changes(&mut self, changed: &Changed) {
+        changed.freed.iter().for_each(|freed| self.let_go(freed));
+        let [was, is] = changed.away.map(u64::from);
+        self.away = self.away + is - was;
+    }
+
+    /// What uploads take that are kept, or at their services.
     pub const fn occupied(&self) -> u64 {
-        self.kept + self.uploads * UPLOAD_COST
+        self.kept + self.uploads * UPLOAD_COST + self.away * AWAY_COST
     }
 
     /// Whether more files may be made.
@@ -68,11 +77,20 @@ impl Room {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::state::State;
 
     #[test]
     fn what_is_written_counts_against_the_quota_but_not_twice_against_the_disk() {
-        let room =
-            Room { quota: Some(1000), reserve: 10, kept: 50, uploads: 0, written: 200, promised: 300, ended: 50 };
+        let room = Room {
+            quota: Some(1000),
+            reserve: 10,
+            kept: 50,
+            uploads: 0,
+            away: 0,
+            written: 200,
+            promised: 300,
+            ended: 50,
+        };
         let disk = |bytes| Free { bytes, files: 1 };
         assert_eq!(room.free(disk(10_000)), 400, "the quota decides");
         assert_eq!(room.free(disk(500)), 190, "the disk decides; the written bytes are gone from it already");
@@ -84,7 +102,10 @@ mod tests {
         let mut room = Room { quota: Some(2 * UPLOAD_COST), kept: 300, uploads: 2, ..Room::default() };
         let disk = Free { bytes: u64::MAX, files: 1 };
         assert_eq!(room.free(disk), 0);
-        room.let_go(&Freed { bytes: 100, total: 100, extent: None });
+        let freed = Some(Freed { bytes: 100, total: 100, extent: None });
+        room.changes(&Changed { state: State::Received, freed, ended: false, away: [false, true] });
+        assert_eq!(room.free(disk), UPLOAD_COST - 200 - AWAY_COST);
+        room.changes(&Changed { state: State::Accepted, freed: None, ended: true, away: [true, false] });
         assert_eq!(room.free(disk), UPLOAD_COST - 200);
     }
 

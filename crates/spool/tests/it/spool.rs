@@ -1,7 +1,7 @@
 //! The spool's promises, one by one.
 use hoop_spool::{
-    Begin, BeginError, Change, CommitError, DueOf, Intake, KEEP_SECS, Offer, OpenError, Place, Queue, Reason,
-    SPANS_MAX, Settings, Spool, State, UPLOAD_COST, WriteError,
+    AWAY_COST, Begin, BeginError, Change, CommitError, DueOf, Intake, KEEP_SECS, Offer, OpenError, Place, Queue,
+    Reason, SPANS_MAX, Settings, Spool, State, UPLOAD_COST, WriteError,
 };
 use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
 use std::fs;
@@ -143,11 +143,19 @@ fn the_quota_counts_what_is_kept_written_and_promised() {
     drop(coming);
     assert_eq!(spool.free_bytes().unwrap(), 600, "given back");
     drop(spool);
-    let spool = Spool::open(settings).unwrap();
+    let spool = Spool::open(settings.clone()).unwrap();
     assert_eq!(spool.free_bytes().unwrap(), 600, "remembered");
+    change(&spool, offer(1, 400).id, State::Held);
+    let row = UPLOAD_COST + 1_000 - AWAY_COST;
+    assert_eq!(spool.free_bytes().unwrap(), row, "at its service: a row is left");
+    drop(spool);
+    let spool = Spool::open(settings.clone()).unwrap();
+    assert_eq!(spool.free_bytes().unwrap(), row, "remembered");
     change(&spool, offer(1, 400).id, State::Accepted);
     let free = spool.free_bytes().unwrap();
     assert!((UPLOAD_COST..UPLOAD_COST + 1_000).contains(&free), "freed, but for the row of what has ended: {free}");
+    drop(spool);
+    assert_eq!(Spool::open(settings).unwrap().free_bytes().unwrap(), free, "remembered");
 }
 
 #[test]
