@@ -86,8 +86,8 @@ impl Consent {
         let cause = ProbeCause { device, permit: matches!(formed, Some(Ok(()))) };
         match self.services.well_known.acquaintance(&dest.origin) {
             Acquaintance::Known(_) | Acquaintance::Silent => {}
-            Acquaintance::Ask { worth_waiting: true } => self.probes.probe(dest, cause, PROBE_WAIT).await,
-            Acquaintance::Ask { worth_waiting: false } => self.probes.probe(dest, cause, Duration::ZERO).await,
+            Acquaintance::Ask { worth_waiting: true } => self.probes.probe(dest, cause, PROBE_WAIT, false).await,
+            Acquaintance::Ask { worth_waiting: false } => self.probes.probe(dest, cause, Duration::ZERO, false).await,
         }
         self.services.well_known.refusal(dest).map_or(Ok(()), |refusal| Err(refusal.problem()))
     }
@@ -105,7 +105,7 @@ impl Consent {
         let mut opened = known.as_deref().map(|known| open(bytes, offered.dest, known));
         if matches!(opened, None | Some(Err(SignedError::UnknownKey(_)))) && self.may_ask(offered.dest) {
             let cause = ProbeCause { device: offered.device, permit: true };
-            self.probes.probe(offered.dest, cause, PROBE_WAIT).await;
+            self.probes.probe(offered.dest, cause, PROBE_WAIT, true).await;
             known = self.last_good(offered.dest);
             opened = known.as_deref().map(|known| open(bytes, offered.dest, known));
         }

@@ -31,11 +31,11 @@ const PROBES_OF_ONE: usize = 2;
 /// from others meanwhile; more are answered by what is known.
 const WAITERS_OF_ONE: usize = 6;
 
-/// Requests without a permit that wait for probes at once, of all devices: half of the places that requests without a body have. Whoever is answered at once is taken unseen, which is no harm.
+/// Requests that wait for probes at once, of all devices: half of the places that requests without a body have. Whoever is answered at once is taken unseen, which is no harm.
 const WAITERS_MAX: usize = 4;
 
-/// The same of those with a permit, which may be refused if they do not wait: half of the places that uploads have.
-const PERMITTED_WAITERS_MAX: usize = 12;
+/// The same of those that need a service's keys, to check a permit, and may be refused if they do not wait: half of the places that uploads have.
+const KEY_WAITERS_MAX: usize = 12;
 
 /// The probes under way, one for each origin, and how many requests of each device wait for one.
 pub struct ServiceProbes {
@@ -73,13 +73,13 @@ impl ServiceProbes {
         Arc::new(Self { services, limits, under_way: Mutex::default(), waiters: Waiters::default() })
     }
 
-    /// Asks `dest`'s origin what it is, and waits for its answer at most so long.
-    pub async fn probe(self: &Arc<Self>, dest: &Dest, cause: ProbeCause, wait: Duration) {
+    /// Asks `dest`'s origin what it is, and waits for its answer at most so long. `needs_keys`: without it, the request is refused.
+    pub async fn probe(self: &Arc<Self>, dest: &Dest, cause: ProbeCause, wait: Duration, needs_keys: bool) {
         let Some(mut over) = self.begin(dest, cause) else { return };
         if wait.is_zero() {
             return;
         }
-        if let Some(_waiting) = self.waiters.wait(cause, self.limits.apply_to(cause.device)) {
+        if let Some(_waiting) = self.waiters.wait(cause.device, needs_keys, self.limits.apply_to(cause.device)) {
             // Over, or not in time: what is known then is all that counts.
             let _ = timeout(wait, over.changed()).await;
         }
@@ -118,36 +118,39 @@ impl ServiceProbes {
     }
 }
 
-/// How many requests of each device wait for a probe, without a permit and with one.
+/// How many requests of each device wait for a probe: those that need no keys, and those that do.
 #[derive(Default)]
 struct Waiters(Mutex<BTreeMap<AddressKey, [usize; 2]>>);
 
 impl Waiters {
     /// Has one more request wait, unless as many do as may, or its device is limited and has [`WAITERS_OF_ONE`].
-    fn wait(&self, cause: ProbeCause, is_limited: bool) -> Option<Waiting<'_>> {
+    fn wait(&self, device: AddressKey, needs_keys: bool, is_limited: bool) -> Option<Waiting<'_>> {
         let mut waiting = self.0.lock();
-        let kind = usize::from(cause.permit);
+        let kind = usize::from(needs_keys);
         let all = waiting.values().map(|own| own[kind]).sum::<usize>();
-        let own = waiting.get(&cause.device).map_or(0, |own| own.iter().sum());
-        if all >= [WAITERS_MAX, PERMITTED_WAITERS_MAX][kind] || (own >= WAITERS_OF_ONE && is_limited) {
+        let own = waiting.get(&device).map_or(0, |own| own.iter().sum());
+        if all >= [WAITERS_MAX, KEY_WAITERS_MAX][kind] || (own >= WAITERS_OF_ONE && is_limited) {
             return None;
         }
-        waiting.entry(cause.device).or_default()[kind] += 1;
-        Some(Waiting(self, cause))
+        waiting.entry(device).or_default()[kind] += 1;
+        Some(Waiting { waiters: self, device, kind })
     }
 }
 
 /// A request of a device waits for a probe, until this is dropped.
-struct Waiting<'a>(&'a Waiters, ProbeCause);
+struct Waiting<'a> {
+    waiters: &'a Waiters,
+    device: AddressKey,
+    kind: usize,
+}
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.0.0.lock();
-        let Waiting(_, cause) = self;
-        if let Some(own) = waiting.get_mut(&cause.device) {
-            own[usize::from(cause.permit)] -= 1;
+        let mut waiting = self.waiters.0.lock();
+        if let Some(own) = waiting.get_mut(&self.device) {
+            own[self.kind] -= 1;
             if *own == [0; 2] {
-                waiting.remove(&cause.device);
+                waiting.remove(&self.device);
             }
         }
     }
@@ -157,30 +160,31 @@ impl Drop for Waiting<'_> {
 mod tests {
     use super::*;
 
+    fn device(host: u8) -> AddressKey {
+        AddressKey::from_ip([192, 168, 0, host].into())
+    }
+
     #[test]
     fn six_requests_of_one_device_wait_for_a_probe_beside_those_of_others() {
         let waiters = Waiters::default();
-        let mut waiting: Vec<_> = (0..6).map(|_| waiters.wait(of(1, true), true).unwrap()).collect();
-        assert!(waiters.wait(of(1, true), true).is_none());
-        assert!(waiters.wait(of(2, true), true).is_some() && waiters.wait(of(1, true), false).is_some());
+        let mut waiting: Vec<_> = (0..6).map(|_| waiters.wait(device(1), true, true).unwrap()).collect();
+        assert!(waiters.wait(device(1), true, true).is_none());
+        assert!(waiters.wait(device(2), true, true).is_some() && waiters.wait(device(1), true, false).is_some());
         waiting.pop();
-        assert!(waiters.wait(of(1, true), true).is_some());
+        assert!(waiters.wait(device(1), true, true).is_some());
         waiting.clear();
         assert!(waiters.0.lock().is_empty());
-    }
-
-    fn of(host: u8, permit: bool) -> ProbeCause {
-        ProbeCause { device: AddressKey::from_ip([192, 168, 0, host].into()), permit }
     }
 
     #[test]
     fn however_many_devices_there_are_few_requests_wait_for_probes() {
         let waiters = Waiters::default();
-        for (permit, most) in [(false, WAITERS_MAX), (true, PERMITTED_WAITERS_MAX)] {
-            let waiting: Vec<_> = (0..100).filter_map(|host| waiters.wait(of(host, permit), true)).collect();
+        for (needs_keys, most) in [(false, WAITERS_MAX), (true, KEY_WAITERS_MAX)] {
+            let wait = |host| waiters.wait(device(host), needs_keys, true);
+            let waiting: Vec<_> = (0..100).filter_map(wait).collect();
             assert_eq!(waiting.len(), most);
-            assert!(waiters.wait(of(200, permit), false).is_none(), "nor of the machine's own");
-            assert!(waiters.wait(of(200, !permit), false).is_some());
+            assert!(waiters.wait(device(200), needs_keys, false).is_none(), "nor of the machine's own");
+            assert!(waiters.wait(device(200), !needs_keys, false).is_some());
         }
     }
 }
