@@ -230,9 +230,10 @@ async fn child(flags: &RunFlags, folder: &Folder, told: &mut Option<Instant>) ->
     if flags.early {
         command.env("HOOP_RUN_EARLY", "1");
     }
-    let child = if flags.strict { strict::spawn(&mut command) } else { command.spawn() };
-    let (mut child, mut interrupt) = (child?, signal(SignalKind::interrupt())?);
+    // From now on they are the program's, which may say at once that it is there.
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+    let mut child = if flags.strict { strict::spawn(&mut command) } else { command.spawn() }?;
     // Typed at a terminal, the interrupt is the program's, too.
     let is_typed = std::io::stdin().is_terminal();
     let (mut loading, mut is_asked) = (pin!(sleep(LOADING_MAX)), false);
