@@ -413,10 +413,9 @@ impl Index {
     }
 
     /// How many uploads are kept, and how many are at their services.
-    pub fn uploads(&self) -> Result<[u64; 2], rusqlite::Error> {
+    pub fn uploads(&self) -> Result<[i64; 2], rusqlite::Error> {
         let sql = "SELECT coalesce(sum(uploads), 0), coalesce(sum(away), 0) FROM holding";
-        let number = |row: &Row<'_>, at| row.get::<_, i64>(at).map(i64::unsigned_abs);
-        self.db.query_row(sql, [], |row| Ok([number(row, 0)?, number(row, 1)?]))
+        self.db.query_row(sql, [], |row| Ok([row.get(0)?, row.get(1)?]))
     }
 
     /// The uploads whose prelude has not come: as many as there may be at most.

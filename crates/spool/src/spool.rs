@@ -522,7 +522,7 @@ impl Spool {
             match ended {
                 Ok(TimedOut { freed, was_away }) => {
                     count += 1;
-                    shared.room().away -= u64::from(was_away);
+                    shared.room().away -= i64::from(was_away);
                     self.freed(over, freed);
                 }
                 Err(error) => damage = Some(error),

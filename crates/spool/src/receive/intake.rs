@@ -236,7 +236,7 @@ impl Intake {
         state.stored = record.stored.clone();
         let is_new = !std::mem::replace(&mut state.recorded, true);
         let mut room = self.shared.room();
-        room.uploads += u64::from(is_new);
+        room.uploads += i64::from(is_new);
         room.written -= record.added;
         room.kept += record.added;
         Ok(whole)

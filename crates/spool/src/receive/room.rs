@@ -23,10 +23,10 @@ pub struct Room {
     pub reserve: u64,
     /// Recorded.
     pub kept: u64,
-    /// How many uploads that is: each takes [`UPLOAD_COST`] beside its bytes.
-    pub uploads: u64,
-    /// How many are at their services: each takes [`AWAY_COST`].
-    pub away: u64,
+    /// How many uploads that is: each takes [`UPLOAD_COST`] beside its bytes. Of two changes that are recorded one after the other the second may be counted first, so it may be below zero for a moment.
+    pub uploads: i64,
+    /// How many are at their services, in the same way: each takes [`AWAY_COST`].
+    pub away: i64,
     /// In files, not recorded.
     pub written: u64,
     /// To come.
@@ -45,13 +45,14 @@ impl Room {
     /// An upload was changed.
     pub fn changes(&mut self, changed: &Changed) {
         changed.freed.iter().for_each(|freed| self.let_go(freed));
-        let [was, is] = changed.away.map(u64::from);
-        self.away = self.away + is - was;
+        let [was, is] = changed.away.map(i64::from);
+        self.away += is - was;
     }
 
     /// What uploads take that are kept, or at their services.
-    pub const fn occupied(&self) -> u64 {
-        self.kept + self.uploads * UPLOAD_COST + self.away * AWAY_COST
+    pub fn occupied(&self) -> u64 {
+        let rows = |count: i64, cost| u64::try_from(count).unwrap_or(0) * cost;
+        self.kept + rows(self.uploads, UPLOAD_COST) + rows(self.away, AWAY_COST)
     }
 
     /// Whether more files may be made.
