@@ -54,14 +54,6 @@ pub enum AgentError {
         /// Why.
         source: io::Error,
     },
-    /// Its socket for `hoop run`.
-    #[error("cannot listen at {}: {source}", path.display())]
-    Runs {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
 }
 
 /// What an agent is given.
@@ -110,12 +102,14 @@ impl Agent {
         let link = Arc::new(Link::start(&config.introduction, config.ways.clone())?);
         let options = FlowOptions { multipath, ..FlowOptions::default() };
         let listing = Arc::<Listing>::default();
-        let runs = config.runs.as_ref().map(|path| {
-            let server = PreloadServer::bind(path, options.clone());
-            let server = server.map_err(|source| AgentError::Runs { path: path.clone(), source })?;
-            Ok::<_, AgentError>(server.list_in(listing.clone()).give_up_after(config.give_up_after))
+        let runs = config.runs.as_ref().and_then(|path| match PreloadServer::bind(path, options.clone()) {
+            Ok(server) => Some(server.list_in(listing.clone()).give_up_after(config.give_up_after)),
+            // Others go through the proxy all the same.
+            Err(error) => {
+                tell(format!("`hoop run` is not served: cannot listen at {}: {error}", path.display()));
+                None
+            }
         });
-        let runs = runs.transpose()?;
         let connector = FlowConnector::new(&link, options, config.give_up_after, tell);
         let dialer = Dialer { connector, listing: listing.clone(), waits: config.waits };
         let local = Local { link: link.clone(), listing, relay: config.introduction.server.clone(), address };

@@ -171,6 +171,12 @@ fn without_a_relay_a_run_is_carried_by_the_agent_and_ends_as_its_program() {
         drop(agent);
         assert_eq!(asks(&[]).0, Some(2), "it is gone");
     }
+    // Where the folder cannot be used, others are served all the same.
+    let mut without = in_session(folder.path(), &["agent", "--relay", "laptop.toml", "--listen", "127.0.0.1:0"]);
+    without.env("XDG_RUNTIME_DIR", folder.path().join("nothing")).stderr(Stdio::piped());
+    let mut without = Running(without.stdout(Stdio::null()).spawn().unwrap());
+    line_with(&mut BufReader::new(without.0.stderr.take().unwrap()), "`hoop run` is not served: cannot listen at");
+    assert!(without.0.try_wait().unwrap().is_none());
     let (agent, mut lines) = agent_of_session(folder.path());
     let (_other, mut others) = agent_of_session(folder.path());
     line_with(&mut others, "another agent serves `hoop run`");
