@@ -19,7 +19,6 @@ const SITE_NAME = "web.example";
 const RELAY = "10.5.0.1";
 
 export class Elsewhere {
-  origin = `http://${SITE_NAME}`;
   secureOrigin = `https://${SITE_NAME}`;
   proxyPac = "http://127.0.0.1:4673/proxy.pac";
   #folder;

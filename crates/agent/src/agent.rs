@@ -132,10 +132,10 @@ impl Agent {
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { listener, link, proxy, users, address, runs } = self;
         let (mut programs, mut stop) = (JoinSet::new(), pin!(stop));
-        let connector = proxy.clone();
+        let teller = proxy.clone();
         let notify = move |notice| {
             if let Notice::Refused(words) = notice {
-                connector.dialer.connector.say(words);
+                teller.dialer.connector.say(words);
             }
         };
         let mut running = pin!(async {

@@ -73,7 +73,7 @@ impl ServiceProbes {
         Arc::new(Self { services, limits, under_way: Mutex::default(), waiters: Waiters::default() })
     }
 
-    /// Asks `dest`'s origin what it is, and waits for its answer at most so long. `needs_keys`: without it, the request is refused.
+    /// Asks `dest`'s origin what it is, and waits for its answer at most so long. `needs_keys`: the request is refused without the answer.
     pub async fn probe(self: &Arc<Self>, dest: &Dest, cause: ProbeCause, wait: Duration, needs_keys: bool) {
         let Some(mut over) = self.begin(dest, cause) else { return };
         if wait.is_zero() {
