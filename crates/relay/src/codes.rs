@@ -22,3 +22,11 @@ pub const TIMED_OUT: u64 = 0x108;
 pub const NO_HOST: u64 = 0x109;
 /// No network of the relay's leads there.
 pub const NO_NETWORK: u64 = 0x10a;
+
+/// What a device hears that does not wait for the connection: fewer reasons.
+pub(crate) const fn in_general(code: u64) -> u64 {
+    match code {
+        REFUSED | TIMED_OUT | NO_HOST | NO_NETWORK => UNREACHABLE,
+        other => other,
+    }
+}

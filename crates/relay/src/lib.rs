@@ -17,8 +17,10 @@ pub use device::{preload, status};
 pub use hoop_endpoint::FlowOptions;
 pub use hoop_units::Prefix;
 pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as, introduce_for};
+pub use server::config::{RelayConfig, RelayError};
+pub use server::egress::Allowed;
 pub use server::rate_limit::ShareLimits;
-pub use server::relay::{Allowed, OFFLINE_MAX, Relay, RelayConfig, RelayError, Reload, ReloadError};
+pub use server::relay::{OFFLINE_MAX, Relay, Reload, ReloadError};
 pub use wire::NEVER_PORTS;
 
 /// The example of the README compiles.

@@ -1,6 +1,7 @@
 //! A connection to a destination whose bytes are counted, and no faster than its device's share: [`Metered`].
 
-use super::metrics::Counters;
+use super::metrics::{Counters, Open};
+use super::places::Place;
 use super::rate_limit::Share;
 use std::future::Future as _;
 use std::io;
@@ -19,14 +20,18 @@ pub(crate) struct Metered {
     counters: Arc<Counters>,
     /// Until when nothing may be read, and written.
     pauses: [Option<Pin<Box<Sleep>>>; 2],
+    _place: Place,
+    _open: Open,
 }
 
 const READS: usize = 0;
 const WRITES: usize = 1;
 
 impl Metered {
-    pub fn new(stream: TcpStream, share: Arc<Share>, counters: Arc<Counters>) -> Self {
-        Self { stream, share, counters, pauses: [None, None] }
+    /// It counts, and keeps its place, as long as it is there.
+    pub fn new(stream: TcpStream, share: Arc<Share>, place: Place, counters: Arc<Counters>) -> Self {
+        let open = counters.open();
+        Self { stream, share, counters, pauses: [None, None], _place: place, _open: open }
     }
 
     /// Breaks off, without waiting for what was not sent.

@@ -3,6 +3,7 @@
 use crate::codes;
 use hoop_endpoint::Server;
 use hoop_http::metrics::Families;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Codes of refused connections, in the order of their counters.
@@ -33,9 +34,10 @@ pub(crate) struct Counters {
 }
 
 /// A connection that is counted until this is dropped.
-pub(crate) struct Open<'a>(&'a Counters);
+#[derive(Debug)]
+pub(crate) struct Open(Arc<Counters>);
 
-impl Drop for Open<'_> {
+impl Drop for Open {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -43,10 +45,10 @@ impl Drop for Open<'_> {
 
 impl Counters {
     /// A connection was made.
-    pub fn open(&self) -> Open<'_> {
+    pub fn open(self: &Arc<Self>) -> Open {
         self.connections.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
-        Open(self)
+        Open(self.clone())
     }
 
     /// A connection broke off, or none was made, with this code.

@@ -1,7 +1,16 @@
 //! The relay: it connects to where programs want to go, within each device's share.
+//!
+//! Rooms, each importing only those before it: `rate_limit`, `lookups`, `places`, `refusals`, `metrics`, `metered`, `egress`, `tunnel`, `config`, `certificate`, `revocation`, `relay`.
 
+mod certificate;
+pub(crate) mod config;
+pub(crate) mod egress;
 mod lookups;
 mod metered;
 mod metrics;
+mod places;
 pub(crate) mod rate_limit;
+mod refusals;
 pub(crate) mod relay;
+mod revocation;
+mod tunnel;

@@ -1,0 +1,44 @@
+//! What a relay is given: [`RelayConfig`], and why it cannot begin with that: [`RelayError`].
+
+use super::egress::Allowed;
+use super::rate_limit::ShareLimits;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// What a relay is given.
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// Where it listens: UDP for QUIC, TCP for WebSocket.
+    pub listen: SocketAddr,
+    /// Its chain of certificates, in PEM.
+    pub certificate: PathBuf,
+    /// Their key, in PEM.
+    pub key: PathBuf,
+    /// Its devices: see [`Devices`].
+    pub devices: PathBuf,
+    /// Where it connects to.
+    pub allowed: Allowed,
+    /// What each device may use.
+    pub shares: ShareLimits,
+    /// Where `/metrics` are told: an address of this machine alone. None: nowhere.
+    pub admin: Option<SocketAddr>,
+}
+
+/// A relay cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// Its devices.
+    #[error(transparent)]
+    Devices(#[from] crate::IntroductionError),
+    /// A certificate or its key.
+    #[error("{path}: {why}")]
+    Certificate {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// A socket, or metrics would be told to others than this machine.
+    #[error(transparent)]
+    Listen(#[from] hoop_http::ServeError),
+}
