@@ -12,14 +12,16 @@ from pathlib import Path
 from metadata import ROOT, packages
 
 # The pure crates of design section 3. A new one joins here, and nowhere else.
-PURE = ["hoop-units", "hoop-timekeeper", "hoop-seal", "hoop-dispatch", "hoop-flow", "hoop-flow-table", "hoop-netem"]
+PURE = ["hoop-units", "hoop-timekeeper", "hoop-seal", "hoop-dispatch", "hoop-flow", "hoop-flow-table", "hoop-head", "hoop-netem"]
 
 # What a pure crate may depend on, with the features that it may ask for. None of them, with these features, has a
 # socket, file, clock or thread; ring's dice are looked for in the sources.
 ALLOWED = {
     "base64": {"alloc"},
+    "bytes": set(),
     "hashbrown": set(),
     "hex": {"alloc"},
+    "http": set(),
     "ipnet": set(),
     "libm": set(),
     "rand_core": set(),
@@ -30,8 +32,9 @@ ALLOWED = {
     "zeroize": {"alloc"},
 }
 
-# ring's default features are `alloc` and a way for its own dice to work on old Linux.
-DEFAULT_FEATURES_ALLOWED = {"libm", "ring"}
+# ring's default features are `alloc` and a way for its own dice to work on old Linux. Those of bytes and http are `std`, for maps with
+# seeds of their own and for errors: they are types only.
+DEFAULT_FEATURES_ALLOWED = {"bytes", "http", "libm", "ring"}
 
 FORBIDDEN_WORDS = {
     "extern crate std": r"\bextern\s+crate\s+std\b",

@@ -1,0 +1,109 @@
+//! What HTTP permits in a head (RFC 9110 §5, RFC 9114 §4.2 and §4.3).
+
+use crate::error::HeadError;
+use alloc::borrow::Cow;
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Method, StatusCode};
+
+/// Fields about a connection (RFC 9114 §4.2). `te` is one of them unless it says `trailers`.
+const CONNECTION_SPECIFIC: [&str; 5] = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
+
+/// The name of a regular field.
+pub fn name(octets: &[u8]) -> Result<HeaderName, HeadError> {
+    if octets.is_empty() {
+        return Err(HeadError::NameEmpty);
+    }
+    if octets.iter().any(u8::is_ascii_uppercase) {
+        return Err(HeadError::NameUpperCase);
+    }
+    HeaderName::from_bytes(octets).map_err(|_| HeadError::Name)
+}
+
+/// The value of a regular field.
+pub fn value(octets: Cow<'static, [u8]>) -> Result<HeaderValue, HeadError> {
+    let octets = match octets {
+        Cow::Borrowed(fixed) => Bytes::from_static(fixed),
+        Cow::Owned(given) => Bytes::from(given),
+    };
+    let value = HeaderValue::from_maybe_shared(octets).map_err(|_| HeadError::Value)?;
+    untouched(&value).map(|()| value)
+}
+
+/// Whether a field may be in a head at all. `host` may not, either, but whoever writes a head leaves it out.
+pub fn field(name: &HeaderName, value: &HeaderValue) -> Result<(), HeadError> {
+    untouched(value)?;
+    if let Some(about) = CONNECTION_SPECIFIC.into_iter().find(|about| name == about) {
+        return Err(HeadError::ConnectionSpecific(about));
+    }
+    if name == header::TE && !value.as_bytes().eq_ignore_ascii_case(b"trailers") {
+        return Err(HeadError::Te);
+    }
+    Ok(())
+}
+
+/// Whether a value has neither white space around it nor anything that a value cannot have.
+fn untouched(value: &HeaderValue) -> Result<(), HeadError> {
+    let octets = value.as_bytes();
+    let is_space = |octet: Option<&u8>| matches!(octet, Some(b' ' | b'\t'));
+    if is_space(octets.first()) || is_space(octets.last()) { Err(HeadError::ValueSpace) } else { Ok(()) }
+}
+
+/// Whether the fields agree on one length (RFC 9110 §8.6), if they name any.
+pub fn content_length(fields: &HeaderMap) -> Result<(), HeadError> {
+    let mut lengths = fields.get_all(header::CONTENT_LENGTH).iter();
+    let Some(first) = lengths.next() else { return Ok(()) };
+    let is_number = first.as_bytes().iter().all(u8::is_ascii_digit)
+        && first.to_str().is_ok_and(|digits| digits.parse::<u64>().is_ok());
+    if is_number && lengths.all(|length| length == first) { Ok(()) } else { Err(HeadError::ContentLength) }
+}
+
+/// The value of `:method`.
+pub fn method(octets: &[u8]) -> Result<Method, HeadError> {
+    match Method::from_bytes(octets) {
+        Ok(Method::CONNECT) => Err(HeadError::Connect),
+        Ok(method) => Ok(method),
+        Err(_) => Err(HeadError::Method),
+    }
+}
+
+/// The value of `:scheme`.
+pub fn scheme(octets: &[u8]) -> Result<Scheme, HeadError> {
+    match octets {
+        b"http" => Ok(Scheme::HTTP),
+        b"https" => Ok(Scheme::HTTPS),
+        _ => Err(HeadError::Scheme),
+    }
+}
+
+/// The value of `:authority`.
+pub fn authority(octets: &[u8]) -> Result<Authority, HeadError> {
+    if octets.contains(&b'@') {
+        return Err(HeadError::UserInfo);
+    }
+    let authority = Authority::try_from(octets).map_err(|_| HeadError::Authority)?;
+    let port = authority.as_str().strip_prefix(authority.host()).ok_or(HeadError::Authority)?;
+    let is_port = port.is_empty() || authority.port_u16().is_some();
+    if authority.host().is_empty() || !is_port { Err(HeadError::Authority) } else { Ok(authority) }
+}
+
+/// The value of `:path`, for a request with that method.
+pub fn path(octets: &[u8], method: &Method) -> Result<PathAndQuery, HeadError> {
+    let is_path = octets.starts_with(b"/") || (octets == b"*" && method == Method::OPTIONS);
+    // A fragment is no part of a request; the type would drop it.
+    if !is_path || octets.contains(&b'#') {
+        return Err(HeadError::Path);
+    }
+    PathAndQuery::try_from(octets).map_err(|_| HeadError::Path)
+}
+
+/// The value of `:status`.
+pub fn status(octets: &[u8]) -> Result<StatusCode, HeadError> {
+    let status = StatusCode::from_bytes(octets).map_err(|_| HeadError::Status)?;
+    match status.as_u16() {
+        101 => Err(HeadError::SwitchingProtocols),
+        100..=599 => Ok(status),
+        _ => Err(HeadError::Status),
+    }
+}
