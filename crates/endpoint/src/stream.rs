@@ -256,11 +256,23 @@ impl FlowReader {
     /// # Errors
     /// As reading.
     pub async fn read_chunk(&mut self, most: usize) -> io::Result<Option<Bytes>> {
+        poll_fn(|cx| self.poll_chunk(cx, most)).await
+    }
+
+    /// As [`FlowStream::read_chunk`], for who polls.
+    ///
+    /// # Errors
+    /// As reading.
+    pub fn poll_chunk(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<Option<Bytes>>> {
         if self.chunks.is_empty() {
-            let most = most.max(TAKE_MAX);
-            poll_fn(|cx| self.handle.flow.poll_read(cx, most, &mut self.chunks)).await?;
+            ready!(self.handle.flow.poll_read(cx, most.max(TAKE_MAX), &mut self.chunks))?;
         }
-        Ok(self.take(most))
+        Poll::Ready(Ok(self.take(most)))
+    }
+
+    /// As [`FlowStream::reset`].
+    pub fn reset(&self, code: u64) {
+        self.handle.flow.reset(code);
     }
 
     /// As [`FlowStream::position`].
@@ -322,6 +334,11 @@ impl FlowWriter {
             .await?;
         }
         Ok(())
+    }
+
+    /// As [`FlowStream::reset`].
+    pub fn reset(&self, code: u64) {
+        self.handle.flow.reset(code);
     }
 
     /// As [`FlowStream::finished`].

@@ -1,6 +1,6 @@
 //! Why a relay ends a flow (END; `docs/flow.md` §6).
 
-/// The service is not `tcp:HOST:PORT`.
+/// The service is none that the relay has, or the flow brings no request.
 pub const MALFORMED: u64 = 0x100;
 /// The relay does not go there.
 pub const FORBIDDEN: u64 = 0x101;
@@ -22,6 +22,8 @@ pub const TIMED_OUT: u64 = 0x108;
 pub const NO_HOST: u64 = 0x109;
 /// No network of the relay's leads there.
 pub const NO_NETWORK: u64 = 0x10a;
+/// What answers there does not speak HTTP, or its answer cannot be passed on.
+pub const NO_HTTP: u64 = 0x10b;
 
 /// What a device hears that does not wait for the connection: fewer reasons.
 pub(crate) const fn in_general(code: u64) -> u64 {

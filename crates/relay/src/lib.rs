@@ -1,12 +1,13 @@
 //! Carries TCP connections as flows. An [`Introduction`] holds what a device knows of its server, and a [`Link`] keeps a device's carriers. A [`preload`] server takes a program's
-//! connections, and a [`Relay`] connects them to their destinations.
+//! connections, and a [`Relay`] connects them to their destinations, or makes a request for a device ([`exchange`]).
 //!
-//! Rooms, each importing only those before it: `codes`, `wire`, `copy`, `diagnostics`, `introduction`, `device` | `server`.
+//! Rooms, each importing only those before it: `codes`, `wire`, `copy`, `exchange`, `diagnostics`, `introduction`, `device` | `server`.
 
 pub mod codes;
 pub mod copy;
 mod device;
 pub mod diagnostics;
+pub mod exchange;
 mod introduction;
 mod server;
 mod wire;

@@ -10,6 +10,9 @@ pub const CONNECT: &str = "connect:";
 /// The first byte of a flow that waits for its connection: it is made.
 pub const MADE: u8 = 0;
 
+/// The service of a flow that is one HTTP exchange (`docs/edge.md`).
+pub const HTTP: &str = "http";
+
 /// Ports that no device is taken to unless they are listed. 25 is where mail servers speak to each other: a device that is taken over would send its spam under the relay's address,
 /// which is then on every block list. Mail programs use 465 and 587, which ask for a password.
 pub const NEVER_PORTS: [u16; 1] = [25];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Codes of refused connections, in the order of their counters.
-const REFUSALS: [u64; 9] = [
+const REFUSALS: [u64; 10] = [
     codes::MALFORMED,
     codes::FORBIDDEN,
     codes::UNKNOWN_NAME,
@@ -17,6 +17,7 @@ const REFUSALS: [u64; 9] = [
     codes::TIMED_OUT,
     codes::NO_HOST,
     codes::NO_NETWORK,
+    codes::NO_HTTP,
 ];
 
 /// What has happened since the relay began.
@@ -26,6 +27,9 @@ pub(crate) struct Counters {
     connections: AtomicU64,
     /// Those that are there now.
     open: AtomicU64,
+    /// HTTP exchanges that were begun, and those that are under way.
+    exchanges: AtomicU64,
+    exchanging: AtomicU64,
     broken: AtomicU64,
     revoked: AtomicU64,
     refused: [AtomicU64; REFUSALS.len()],
@@ -43,7 +47,24 @@ impl Drop for Open {
     }
 }
 
+/// An exchange that is counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Exchanging(Arc<Counters>);
+
+impl Drop for Exchanging {
+    fn drop(&mut self) {
+        self.0.exchanging.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Counters {
+    /// An exchange begins.
+    pub fn exchange(self: &Arc<Self>) -> Exchanging {
+        self.exchanges.fetch_add(1, Ordering::Relaxed);
+        self.exchanging.fetch_add(1, Ordering::Relaxed);
+        Exchanging(self.clone())
+    }
+
     /// A connection was made.
     pub fn open(self: &Arc<Self>) -> Open {
         self.connections.fetch_add(1, Ordering::Relaxed);
@@ -85,6 +106,8 @@ impl Counters {
         page.gauge("held_bytes", "What flows hold that was not taken or acknowledged yet.", server.octets());
         page.gauge("connections", "Connections to destinations.", of(&self.open));
         page.counter("connections_total", "Connections to destinations that were made.", of(&self.connections));
+        page.gauge("exchanges", "HTTP exchanges that are under way.", of(&self.exchanging));
+        page.counter("exchanges_total", "HTTP exchanges that were begun.", of(&self.exchanges));
         page.counter("broken_total", "Connections that broke off.", of(&self.broken));
         let refused = REFUSALS.iter().zip(&self.refused);
         let refused = refused.map(|(code, count)| (format!("{{code=\"{code:#x}\"}}"), of(count)));

@@ -1,13 +1,15 @@
 //! The relay: it connects to where programs want to go, within each device's share.
 //!
-//! Rooms, each importing only those before it: `rate_limit`, `lookups`, `places`, `refusals`, `metrics`, `metered`, `egress`, `tunnel`, `config`, `certificate`, `revocation`, `relay`.
+//! Rooms, each importing only those before it: `rate_limit`, `lookups`, `places`, `refusals`, `metrics`, `metered`, `egress`, `tunnel`, `origins`, `exchange`, `config`, `certificate`, `revocation`, `relay`.
 
 mod certificate;
 pub(crate) mod config;
 pub(crate) mod egress;
+mod exchange;
 mod lookups;
 mod metered;
 mod metrics;
+mod origins;
 mod places;
 pub(crate) mod rate_limit;
 mod refusals;

@@ -3,7 +3,9 @@
 use super::certificate::{reset_key, tls};
 use super::config::{RelayConfig, RelayError};
 use super::egress::{Egress, LOOKUPS, LOOKUPS_OF_DEVICE};
+use super::exchange;
 use super::lookups::Lookups;
+use super::origins::Origins;
 use super::places::Places;
 use super::rate_limit::Shares;
 use super::refusals::Refusals;
@@ -11,6 +13,7 @@ use super::revocation::Revocation;
 use super::tunnel;
 use crate::codes;
 use crate::introduction::Devices;
+use crate::wire::HTTP;
 use hoop_carrier::Listener;
 use hoop_endpoint::{DeviceId, FlowStream, Server, ServerConfig, ServerLimits};
 use hoop_http::tls::Renewed;
@@ -77,6 +80,7 @@ impl Reload {
 struct Carrying {
     server: Server,
     egress: Arc<Egress>,
+    origins: Origins,
 }
 
 impl Relay {
@@ -101,7 +105,7 @@ impl Relay {
         let limits =
             ServerLimits { flows, flows_of_device, websockets, carriers_of_device, offline: OFFLINE_MAX, ..defaults };
         let server = Server::new(ServerConfig { limits, ..ServerConfig::new(devices.clone()) });
-        let egress = Egress {
+        let egress = Arc::new(Egress {
             devices,
             allowed: config.allowed.clone(),
             port: listener.local_address().port(),
@@ -110,8 +114,8 @@ impl Relay {
             shares: Shares::new(config.shares),
             refusals: Refusals::default(),
             counters: Arc::default(),
-        };
-        let carrying = Arc::new(Carrying { server, egress: Arc::new(egress) });
+        });
+        let carrying = Arc::new(Carrying { server, origins: Origins::new(egress.clone()), egress });
         Ok(Self { listener, certificate, metrics, reload: mpsc::channel(1), carrying })
     }
 
@@ -202,13 +206,17 @@ fn text_of(
 impl Carrying {
     /// Carries a flow to its end.
     async fn carry(self: Arc<Self>, flow: FlowStream) {
-        tunnel::carry(flow, &self.egress).await;
+        match flow.service() {
+            HTTP => exchange::carry(flow, &self.origins).await,
+            _ => tunnel::carry(flow, &self.egress).await,
+        }
     }
 
     /// Ends what devices have here that were shut out.
     fn revoke(&self, devices: Vec<DeviceId>) {
         for device in devices {
             let flows = self.server.revoke(device, codes::REVOKED);
+            self.origins.forget(device);
             self.egress.counters.revoked(flows);
             tracing::info!(target: "audit", act = "shut-out", device = hex::encode(device.0), flows, "a device was shut out");
         }

@@ -1,0 +1,131 @@
+//! What both ends of an HTTP exchange do with its flow: heads and bodies (`docs/edge.md`).
+//!
+//! Each way is a head ([`hoop_head`]), and after it the body as it is, up to the stream's end. An exchange that breaks off ends with a code ([`crate::codes`]), so a body that is cut short
+//! is never taken for a whole one.
+//!
+//! Bounds: a head has at most [`HEAD_MAX`](hoop_head::HEAD_MAX) bytes; of a body, what one read gives.
+
+use bytes::{Bytes, BytesMut};
+use hoop_endpoint::{FlowReader, FlowWriter};
+use http::{HeaderValue, Version};
+use http_body::{Frame, SizeHint};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// How much of a body is read at once, in bytes.
+const READ_BYTES: usize = 64 << 10;
+
+/// Reads a head. Returns its section, and what came with it of the body.
+///
+/// # Errors
+/// If the stream ends before the head does, or the head is too long.
+pub async fn read_head(reader: &mut FlowReader) -> io::Result<(Bytes, Bytes)> {
+    let mut came = BytesMut::new();
+    loop {
+        let section = hoop_head::split(&came).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        if let Some(section) = section {
+            let mut head = came.split_to(section.end).freeze();
+            return Ok((head.split_off(section.start), came.freeze()));
+        }
+        let chunk = reader.read_chunk(READ_BYTES).await?;
+        came.extend_from_slice(&chunk.ok_or(io::ErrorKind::UnexpectedEof)?);
+    }
+}
+
+/// Writes a section as a head.
+///
+/// # Errors
+/// If the flow is over, or the section is longer than a head may be.
+pub async fn put(section: &[u8], writer: &mut FlowWriter) -> io::Result<()> {
+    let mut head = Vec::with_capacity(section.len() + 4);
+    hoop_head::frame(section, &mut head).map_err(io::Error::other)?;
+    writer.write_chunk(head.into()).await
+}
+
+/// The value of `Via` for a message that came in this version (RFC 9110 §7.6.3).
+pub const fn via(version: Version) -> HeaderValue {
+    HeaderValue::from_static(match version {
+        Version::HTTP_10 => "1.0 hoop",
+        _ => "1.1 hoop",
+    })
+}
+
+/// What is left of a flow, as a message's body.
+#[derive(Debug)]
+pub struct FlowBody {
+    reader: FlowReader,
+    /// What came with the head, or was looked at.
+    first: Bytes,
+    /// How much is still to come, where `content-length` said.
+    left: Option<u64>,
+    is_over: bool,
+}
+
+impl FlowBody {
+    /// `first`: what came of it already. `length`: as `content-length` says. A body that is longer or shorter is an error.
+    pub fn new(reader: FlowReader, first: Bytes, length: Option<u64>) -> Self {
+        Self { reader, first, left: length, is_over: length == Some(0) }
+    }
+
+    /// Waits until there is something of it; None: it has come to its end without.
+    ///
+    /// # Errors
+    /// As reading.
+    pub async fn peeked(mut self) -> io::Result<Option<Self>> {
+        if self.first.is_empty() {
+            let Some(first) = self.reader.read_chunk(READ_BYTES).await? else { return Ok(None) };
+            self.first = first;
+        }
+        Ok(Some(self))
+    }
+
+    /// Gives the exchange up, unless the body has come to its end.
+    pub fn give_up(&self, code: u64) {
+        if !self.is_over {
+            self.reader.reset(code);
+        }
+    }
+
+    /// Counts bytes; none are its end.
+    fn count(&mut self, bytes: usize) -> io::Result<()> {
+        let left = self.left.map(|left| left.checked_sub(bytes as u64));
+        match left {
+            Some(None) => Err(io::Error::new(io::ErrorKind::InvalidData, "the body is longer than its head says")),
+            Some(Some(1..)) if bytes == 0 => {
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the body is shorter than its head says"))
+            }
+            left => {
+                self.left = left.flatten();
+                // Nobody asks for more of a body whose length has come.
+                self.is_over = bytes == 0 || self.left == Some(0);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl http_body::Body for FlowBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let mut data = std::mem::take(&mut self.first);
+        if data.is_empty() {
+            data = ready!(self.reader.poll_chunk(context, READ_BYTES))?.unwrap_or_default();
+        }
+        self.count(data.len())?;
+        Poll::Ready((!data.is_empty()).then(|| Ok(Frame::data(data))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_over
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.left.map_or_else(SizeHint::new, SizeHint::with_exact)
+    }
+}
