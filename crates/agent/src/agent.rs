@@ -4,7 +4,7 @@ use crate::local::Local;
 use crate::proxy::{self, Proxy};
 use crate::socket::{ProgramSocket, owner};
 use crate::socks;
-use crate::tunnel::Dialer;
+use crate::tunnel::{Dialer, Exchanges};
 use hoop_endpoint::FlowOptions;
 use hoop_relay::preload::{Notice, PreloadServer};
 use hoop_relay::status::Listing;
@@ -111,7 +111,8 @@ impl Agent {
             }
         });
         let connector = FlowConnector::new(&link, options, config.give_up_after, tell);
-        let dialer = Dialer { connector, listing: listing.clone(), waits: config.waits };
+        let dialer =
+            Dialer { connector, listing: listing.clone(), waits: config.waits, exchanges: Exchanges::default() };
         let local = Local { link: link.clone(), listing, relay: config.introduction.server.clone(), address };
         let proxy = Arc::new(Proxy { dialer: Arc::new(dialer), local });
         let users = [&[geteuid().as_raw(), 0], &config.users[..]].concat().into();

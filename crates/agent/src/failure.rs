@@ -47,6 +47,7 @@ impl From<FlowError> for Failure {
             FlowError::Ended(codes::NO_HOST | codes::NO_NETWORK) => Self::NoRoute,
             FlowError::Ended(codes::FORBIDDEN | codes::REVOKED) | FlowError::Refused(_) => Self::Forbidden,
             FlowError::Ended(codes::TOO_MANY) => Self::TooMany,
+            FlowError::Ended(codes::NO_HTTP) => Self::NoHttp,
             // This end gives up for this reason alone.
             FlowError::Reset(ended::GIVEN_UP) => Self::NoRelay,
             FlowError::Ended(_) | FlowError::Reset(_) | FlowError::Gone => Self::Broken,

@@ -1,13 +1,15 @@
-//! Requests for `http://` (RFC 9112 §3.2.2): each exchange is a flow of its own, so that an answer that is slow keeps nobody waiting.
+//! Requests for `http://` (RFC 9112 §3.2.2) that go over a connection of their own: those that ask for another protocol (`Upgrade`), and those that the relay does not make
+//! ([`crate::exchange`] is for all others).
 
 use crate::destination::Destination;
 use crate::failure::Failure;
 use crate::socket::UnderWay;
 use crate::tunnel::{Dialer, Dialled};
 use bytes::Bytes;
-use hoop_http::{Body, HOP_BY_HOP, streamed};
+use hoop_http::{Body, connection_options, end_hop, streamed};
 use hoop_relay::copy::copy_both;
-use http::header::{CONNECTION, HOST, HeaderMap, HeaderName, UPGRADE, VIA};
+use hoop_relay::exchange::via;
+use http::header::{CONNECTION, HOST, HeaderMap, UPGRADE, VIA};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::{Frame, SizeHint};
@@ -71,7 +73,7 @@ pub(crate) async fn forward(
     }
     let (mut parts, body) = response.into_parts();
     let wanted = (parts.status == StatusCode::SWITCHING_PROTOCOLS).then(|| upgrade(&parts.headers)).flatten();
-    end_hop(&mut parts.headers, wanted, parts.version);
+    pass(&mut parts.headers, wanted, parts.version);
     parts.version = Version::HTTP_11;
     Ok(Response::from_parts(parts, streamed(Whole { body, _sender: sender, under_way: under_way.clone() })))
 }
@@ -90,7 +92,7 @@ fn outgoing(mut request: Request<Incoming>, wanted: Option<HeaderValue>) -> Requ
     let uri = std::mem::take(request.uri_mut());
     let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     let version = request.version();
-    end_hop(request.headers_mut(), wanted, version);
+    pass(request.headers_mut(), wanted, version);
     // Whatever the program's field says, the request is for what its line says.
     let authority = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
     authority.into_iter().for_each(|authority| drop(request.headers_mut().insert(HOST, authority)));
@@ -100,32 +102,19 @@ fn outgoing(mut request: Request<Incoming>, wanted: Option<HeaderValue>) -> Requ
 }
 
 /// The protocol that a message asks to switch to, if it does.
-fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    let named = options(headers).any(|option| option.eq_ignore_ascii_case("upgrade"));
+pub(crate) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let named = connection_options(headers).any(|option| option.eq_ignore_ascii_case("upgrade"));
     headers.get(UPGRADE).filter(|_| named).cloned()
 }
 
-/// The fields that `Connection` names.
-fn options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-}
-
 /// Takes the fields of one hop out (RFC 9110 §7.6.1), and adds `Via` (§7.6.3).
-fn end_hop(headers: &mut HeaderMap, wanted: Option<HeaderValue>, version: Version) {
-    let named: Vec<_> = options(headers).filter_map(|option| HeaderName::try_from(option).ok()).collect();
-    named.into_iter().for_each(|name| drop(headers.remove(name)));
-    HOP_BY_HOP.iter().for_each(|name| drop(headers.remove(*name)));
+fn pass(headers: &mut HeaderMap, wanted: Option<HeaderValue>, version: Version) {
+    end_hop(headers);
     if let Some(protocol) = wanted {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, protocol);
     }
-    let via = if version == Version::HTTP_10 { "1.0 hoop" } else { "1.1 hoop" };
-    headers.append(VIA, HeaderValue::from_static(via));
+    headers.append(VIA, via(version));
 }
 
 /// An answer's body. When it has come to its end, the program's connection carries nothing any more.

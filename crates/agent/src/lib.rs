@@ -1,10 +1,11 @@
 //! A proxy on loopback whose connections are flows: an [`Agent`] takes what programs ask of it, by HTTP or SOCKS5, and a relay connects to where they
-//! want to go. A connection outlives the network below it, as with `hoop run`, for each program that can use a proxy.
+//! want to go, or makes their requests. A connection outlives the network below it, as with `hoop run`, for each program that can use a proxy.
 //!
-//! Rooms, each importing only those before it: `socket`, `destination`, `failure`, `socks`, `local`, `tunnel`, `forward`, `proxy`, `agent`.
+//! Rooms, each importing only those before it: `socket`, `destination`, `failure`, `socks`, `local`, `tunnel`, `exchange`, `forward`, `proxy`, `agent`.
 
 mod agent;
 mod destination;
+mod exchange;
 mod failure;
 mod forward;
 mod local;

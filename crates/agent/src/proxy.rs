@@ -1,8 +1,9 @@
 //! The HTTP side of the agent: which request is for whom.
 
 use crate::destination::Destination;
+use crate::exchange::{Exchanged, exchange};
 use crate::failure::Failure;
-use crate::forward::{FIELDS, HEAD_BYTES, forward};
+use crate::forward::{FIELDS, HEAD_BYTES, forward, upgrade};
 use crate::local::{Local, text};
 use crate::socket::{ProgramSocket, UnderWay};
 use crate::tunnel::{Dialer, Dialled};
@@ -73,11 +74,29 @@ impl Proxy {
             return self.local.answer(request.method(), uri.path(), request.headers());
         }
         under_way.begins();
-        let answered = forward(request, &destination, &self.dialer, under_way).await;
+        let answered = self.request(request, &destination, under_way).await;
         answered.unwrap_or_else(|failure| {
             under_way.ends();
             refused(&destination, failure)
         })
+    }
+
+    /// A request that goes to its origin, and the answer that comes back.
+    async fn request(
+        &self,
+        request: Request<Incoming>,
+        destination: &Destination,
+        under_way: &UnderWay,
+    ) -> Result<Response<Body>, Failure> {
+        let not_made = if upgrade(request.headers()).is_some() {
+            request
+        } else {
+            match exchange(request, destination, &self.dialer, under_way).await? {
+                Exchanged::Answered(response) => return Ok(response),
+                Exchanged::NotMade(request) => request,
+            }
+        };
+        forward(not_made, destination, &self.dialer, under_way).await
     }
 
     /// A tunnel (RFC 9110 §9.3.6).

@@ -8,6 +8,7 @@ use hoop_relay::FlowConnector;
 use hoop_relay::copy::copy_both;
 use hoop_relay::status::{Listed, Listing};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
@@ -18,6 +19,30 @@ pub(crate) struct Dialer {
     pub(crate) listing: Arc<Listing>,
     /// Programs are told that they are connected only when they are, also by name.
     pub(crate) waits: bool,
+    pub(crate) exchanges: Exchanges,
+}
+
+/// Whether the relay makes requests: one that is older carries connections alone.
+#[derive(Debug, Default)]
+pub(crate) struct Exchanges(AtomicU8);
+
+impl Exchanges {
+    const KNOWN: u8 = 1;
+    const UNKNOWN_TO_RELAY: u8 = 2;
+
+    /// The relay has made one.
+    pub(crate) fn are_known(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::KNOWN
+    }
+
+    /// The relay has refused one, since it knows none.
+    pub(crate) fn are_refused(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::UNKNOWN_TO_RELAY
+    }
+
+    pub(crate) fn learn(&self, is_known: bool) {
+        self.0.store(if is_known { Self::KNOWN } else { Self::UNKNOWN_TO_RELAY }, Ordering::Relaxed);
+    }
 }
 
 /// A flow to a destination.
@@ -43,6 +68,14 @@ impl Dialer {
     pub(crate) fn open(&self, destination: &Destination) -> Result<Dialled, Failure> {
         let listed = self.listing.add(&destination.to_string());
         let flow = self.connector.open(&destination.to_string()).map_err(|_| Failure::TooMany)?;
+        listed.made(flow.meter(), flow.position());
+        Ok(Dialled { flow, listed })
+    }
+
+    /// A flow for one request to there, which the relay makes.
+    pub(crate) fn exchange(&self, destination: &Destination) -> Result<Dialled, Failure> {
+        let listed = self.listing.add(&destination.to_string());
+        let flow = self.connector.exchange().map_err(|_| Failure::TooMany)?;
         listed.made(flow.meter(), flow.position());
         Ok(Dialled { flow, listed })
     }

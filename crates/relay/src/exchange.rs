@@ -80,13 +80,6 @@ impl FlowBody {
         Ok(Some(self))
     }
 
-    /// Gives the exchange up, unless the body has come to its end.
-    pub fn give_up(&self, code: u64) {
-        if !self.is_over {
-            self.reader.reset(code);
-        }
-    }
-
     /// Counts bytes; none are its end.
     fn count(&mut self, bytes: usize) -> io::Result<()> {
         let left = self.left.map(|left| left.checked_sub(bytes as u64));

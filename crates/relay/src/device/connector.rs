@@ -3,7 +3,7 @@
 use super::link::Link;
 use crate::codes;
 use crate::diagnostics::{Said, refusal};
-use crate::wire::{CONNECT, MADE, TCP};
+use crate::wire::{CONNECT, HTTP, MADE, TCP};
 use hoop_endpoint::{Device, FlowError, FlowOptions, FlowStream, OpenError, ended};
 use parking_lot::Mutex;
 use std::future::pending;
@@ -94,6 +94,14 @@ impl FlowConnector {
     /// If there can be no more flows, or the destination is too long.
     pub fn open(&self, destination: &str) -> Result<FlowStream, OpenError> {
         self.open_as(TCP, destination)
+    }
+
+    /// A flow for one HTTP exchange ([`crate::exchange`]). A relay that knows none ends it with [`codes::MALFORMED`].
+    ///
+    /// # Errors
+    /// If there can be no more flows.
+    pub fn exchange(&self) -> Result<FlowStream, OpenError> {
+        self.device.open(HTTP, self.options.clone())
     }
 
     fn open_as(&self, kind: &str, destination: &str) -> Result<FlowStream, OpenError> {
