@@ -17,11 +17,14 @@ use crate::table::{self, Found};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
+/// Bytes that the table has, or that came.
+pub type Octets = Cow<'static, [u8]>;
+
 /// A name and a value, not yet judged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
-    pub name: Cow<'static, [u8]>,
-    pub value: Cow<'static, [u8]>,
+    pub name: Octets,
+    pub value: Octets,
 }
 
 impl Line {

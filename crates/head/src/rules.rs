@@ -1,6 +1,7 @@
 //! What HTTP permits in a head (RFC 9110 §5, RFC 9114 §4.2 and §4.3).
 
 use crate::error::HeadError;
+use crate::line::Octets;
 use alloc::borrow::Cow;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -22,18 +23,18 @@ pub fn name(octets: &[u8]) -> Result<HeaderName, HeadError> {
 }
 
 /// The value of a regular field.
-pub fn value(octets: Cow<'static, [u8]>) -> Result<HeaderValue, HeadError> {
+pub fn value(octets: Octets) -> Result<HeaderValue, HeadError> {
     let octets = match octets {
         Cow::Borrowed(fixed) => Bytes::from_static(fixed),
         Cow::Owned(given) => Bytes::from(given),
     };
     let value = HeaderValue::from_maybe_shared(octets).map_err(|_| HeadError::Value)?;
-    untouched(&value).map(|()| value)
+    trimmed(&value).map(|()| value)
 }
 
 /// Whether a field may be in a head at all. `host` may not, either, but whoever writes a head leaves it out.
 pub fn field(name: &HeaderName, value: &HeaderValue) -> Result<(), HeadError> {
-    untouched(value)?;
+    trimmed(value)?;
     if let Some(about) = CONNECTION_SPECIFIC.into_iter().find(|about| name == about) {
         return Err(HeadError::ConnectionSpecific(about));
     }
@@ -43,8 +44,8 @@ pub fn field(name: &HeaderName, value: &HeaderValue) -> Result<(), HeadError> {
     Ok(())
 }
 
-/// Whether a value has neither white space around it nor anything that a value cannot have.
-fn untouched(value: &HeaderValue) -> Result<(), HeadError> {
+/// Whether a value has no white space at either end.
+fn trimmed(value: &HeaderValue) -> Result<(), HeadError> {
     let octets = value.as_bytes();
     let is_space = |octet: Option<&u8>| matches!(octet, Some(b' ' | b'\t'));
     if is_space(octets.first()) || is_space(octets.last()) { Err(HeadError::ValueSpace) } else { Ok(()) }

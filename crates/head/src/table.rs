@@ -110,12 +110,11 @@ const ENTRIES: [(&str, &str); 191] = [
     ("expires", ""),
     ("cache-status", ""),
     ("proxy-status", ""),
-    ("www-authenticate", ""),
-    ("retry-after", ""),
-    ("cf-ray", ""),
     // Requests of Chromium, Firefox, Safari and common programs.
     ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7"),
     ("accept", "image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8"),
+    ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/jxl,image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7"),
+    ("accept", "image/jxl,image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8"),
     ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"),
     ("accept", "image/avif,image/webp,image/png,image/svg+xml,image/*;q=0.8,*/*;q=0.5"),
     ("accept", "image/webp,image/avif,image/jxl,image/heic,image/heic-sequence,video/*;q=0.8,image/png,image/svg+xml,image/*;q=0.8,*/*;q=0.5"),
@@ -125,10 +124,12 @@ const ENTRIES: [(&str, &str); 191] = [
     ("accept", "text/event-stream"),
     ("accept-encoding", "gzip, deflate, br, zstd"),
     ("accept-encoding", "gzip, deflate"),
+    ("accept-encoding", "deflate, gzip, br, zstd"),
     ("accept-encoding", "gzip"),
     ("accept-encoding", "identity"),
     ("accept-language", "en-US,en;q=0.9"),
     ("accept-language", "en-US,en;q=0.5"),
+    ("accept-language", "*"),
     ("sec-ch-ua-mobile", "?0"),
     ("sec-ch-ua-mobile", "?1"),
     ("sec-ch-ua-platform", "\"Windows\""),
@@ -189,7 +190,6 @@ const ENTRIES: [(&str, &str); 191] = [
     ("content-type", "image/webp"),
     ("content-type", "image/avif"),
     ("content-type", "image/svg+xml"),
-    ("content-type", "image/x-icon"),
     ("content-type", "font/woff2"),
     ("content-type", "video/mp4"),
     ("content-type", "application/octet-stream"),
@@ -210,19 +210,21 @@ static PARTS: [&str; 32] = [
     "X11; Linux x86_64",
     "Linux; Android 1",
     "iPhone; CPU iPhone OS 1",
-    ") AppleWebKit/537.36 (KHTML, like Gecko) Chrome/",
-    ".0.0.0 Safari/537.36",
+    ") AppleWebKit/537.36 (KHTML, like Gecko) ",
+    ") AppleWebKit/537.36 (KHTML, like Gecko) Chrome/1",
     "", // A tab is a tab.
     "",
+    ".0.0.0 Safari/537.36",
     ".0.0.0 Mobile Safari/537.36",
-    " Edg/",
     "",
+    " Edg/1",
+    "HeadlessChrome/1",
     "; rv:1",
     ".0) Gecko/20100101 Firefox/1",
     ") AppleWebKit/605.1.15 (KHTML, like Gecko) Version/",
     " like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/",
-    " Mobile/15E148 Safari/604.1",
     " Safari/605.1.15",
+    " Mobile/15E148 Safari/604.1",
     "\"Chromium\";v=\"1",
     "\"Google Chrome\";v=\"1",
     "\"Microsoft Edge\";v=\"1",
@@ -232,8 +234,6 @@ static PARTS: [&str; 32] = [
     "https://",
     "http://",
     "max-age=",
-    "",
-    "",
     "",
 ];
 
@@ -316,6 +316,8 @@ pub fn longest_part(value: &[u8]) -> Option<(u8, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::format;
+    use alloc::string::String;
 
     #[test]
     fn every_entry_is_found_by_its_lowest_index() {
@@ -326,6 +328,19 @@ mod tests {
         }
         assert_eq!(find(b"no-name-of-the-table", b""), Found::Nothing);
         assert_eq!(entry(ENTRIES.len() as u64), None);
+    }
+
+    #[test]
+    fn the_document_has_both_tables() {
+        let document = include_str!("../../../docs/head.md");
+        let entries = (0..).zip(ENTRIES).skip(99).map(|(index, (name, value))| {
+            let value = if value.is_empty() { String::new() } else { format!("`{value}`") };
+            format!("| {index} | `{name}` | {value} |")
+        });
+        let parts = (0..=u8::MAX).filter_map(|byte| part(byte).map(|part| format!("| {byte:#04x} | `{part:?}` |")));
+        for row in entries.chain(parts) {
+            assert!(document.lines().any(|line| line == row), "docs/head.md lacks {row}");
+        }
     }
 
     #[test]
