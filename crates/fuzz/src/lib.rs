@@ -7,6 +7,7 @@
 mod bodies;
 mod carrier;
 mod client;
+mod compact;
 mod flow;
 mod gateway;
 mod head;
@@ -30,7 +31,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 23] = [
     Target { name: "tickets", about: "tickets, their labels, tokens, sealed answers", run: tickets::tickets },
     Target { name: "signed", about: "permits, receipts, gateways' proofs", run: signed::signed },
     Target { name: "keyring", about: "a service's key file", run: tickets::keyring },
@@ -80,6 +81,11 @@ pub const TARGETS: [Target; 22] = [
         run: carrier::websocket,
     },
     Target { name: "flow", about: "frames of flows, and what both ends make of them", run: flow::flow },
+    Target {
+        name: "compact_head",
+        about: "compact heads of requests and responses, and their lengths",
+        run: compact::compact_head,
+    },
     Target { name: "lab", about: "a lab's description, its quantities and its traces", run: lab::lab },
 ];
 
