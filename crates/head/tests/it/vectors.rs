@@ -1,4 +1,4 @@
-//! The heads of `vectors/head.json`: real ones, as text of HTTP/1.1 and as sections.
+//! The heads of `vectors/head.json`, as text of HTTP/1.1 and as sections.
 
 use hoop_head::{decode_request, decode_response, encode_request, encode_response};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
