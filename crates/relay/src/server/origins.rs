@@ -8,7 +8,7 @@ use super::egress::Egress;
 use super::metered::Metered;
 use crate::codes;
 use hoop_endpoint::DeviceId;
-use hoop_http::Body;
+use hoop_http::{Body, empty};
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -16,6 +16,7 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -40,8 +41,17 @@ pub(crate) struct Origins {
 
 #[derive(Debug)]
 struct Used {
-    client: Client<Dial, Body>,
+    clients: Clients,
     at: Instant,
+}
+
+/// What sends one device's requests.
+#[derive(Clone, Debug)]
+struct Clients {
+    /// Over connections that are kept.
+    kept: Client<Dial, Body>,
+    /// Over new ones.
+    fresh: Client<Dial, Body>,
 }
 
 impl Origins {
@@ -49,13 +59,31 @@ impl Origins {
         Self { egress, clients: Mutex::default() }
     }
 
-    /// Sends a device's request to the origin that its URI names, over a connection of that device's. A request that a kept connection did not take, since the origin closed it, goes over another.
+    /// Sends a device's request to the origin that its URI names, over a connection of that device's.
+    ///
+    /// An origin may close a kept connection just as a request goes over it, and nobody then knows whether it took the request. So only requests that may be sent twice go over kept
+    /// connections, and are sent once more then (RFC 9110 §9.2.2). Others have a new connection.
     ///
     /// # Errors
     /// The code that says why there is no answer ([`codes`]).
     pub async fn send(&self, device: DeviceId, request: Request<Body>) -> Result<Response<Incoming>, u64> {
-        let client = self.client(device);
-        client.request(request).await.map_err(|error| {
+        let Clients { kept, fresh } = self.clients(device);
+        let is_empty = http_body::Body::is_end_stream(request.body());
+        let again = (is_empty && request.method().is_idempotent()).then(|| {
+            let mut again = Request::new(empty());
+            *again.method_mut() = request.method().clone();
+            *again.uri_mut() = request.uri().clone();
+            again.headers_mut().clone_from(request.headers());
+            again
+        });
+        let answered = match again {
+            None => fresh.request(request).await,
+            Some(again) => match kept.request(request).await {
+                Err(error) if is_closed(&error) => fresh.request(again).await,
+                answered => answered,
+            },
+        };
+        answered.map_err(|error| {
             tracing::debug!(%error, "no answer of an origin");
             code_of(&error)
         })
@@ -66,24 +94,26 @@ impl Origins {
         self.clients.lock().remove(&device);
     }
 
-    fn client(&self, device: DeviceId) -> Client<Dial, Body> {
+    fn clients(&self, device: DeviceId) -> Clients {
         let (now, mut clients) = (Instant::now(), self.clients.lock());
         if let Some(used) = clients.get_mut(&device) {
             used.at = now;
-            return used.client.clone();
+            return used.clients.clone();
         }
         // Whoever has sent nothing for so long has no connection that is kept.
         clients.retain(|_, used| now.saturating_duration_since(used.at) < IDLE_MAX);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_MAX)
-            .pool_max_idle_per_host(IDLE_OF_ORIGIN)
-            .http1_preserve_header_case(true)
-            .http1_max_buf_size(HEAD_BYTES)
-            .http1_max_headers(hoop_head::FIELDS_MAX)
-            .build(Dial { egress: self.egress.clone(), device });
-        clients.insert(device, Used { client: client.clone(), at: now });
-        client
+        let client = |idle: usize| {
+            Client::builder(TokioExecutor::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(IDLE_MAX)
+                .pool_max_idle_per_host(idle)
+                .http1_max_buf_size(HEAD_BYTES)
+                .http1_max_headers(hoop_head::FIELDS_MAX)
+                .build(Dial { egress: self.egress.clone(), device })
+        };
+        let made = Clients { kept: client(IDLE_OF_ORIGIN), fresh: client(0) };
+        clients.insert(device, Used { clients: made.clone(), at: now });
+        made
     }
 }
 
@@ -92,19 +122,25 @@ impl Origins {
 #[error("no connection, code {0:#x}")]
 struct NotReached(u64);
 
-/// Looks for what [`Dial`] said. Otherwise the origin was reached, and what came is no answer.
+/// An error, and what caused it.
+fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source())
+}
+
+/// Whether the origin closed the connection before it answered.
+fn is_closed(error: &Error) -> bool {
+    let is_reset = |error: &io::Error| matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+    causes(error).any(|cause| {
+        cause.downcast_ref().is_some_and(|error: &hyper::Error| error.is_incomplete_message() || error.is_canceled())
+            || cause.downcast_ref().is_some_and(is_reset)
+    })
+}
+
+/// What [`Dial`] said. Otherwise the origin was reached, and what came is no answer.
 fn code_of(error: &Error) -> u64 {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(NotReached(code)) = error.downcast_ref() {
-            return *code;
-        }
-        if error.downcast_ref().is_some_and(hyper::Error::is_parse) {
-            return codes::NO_HTTP;
-        }
-        cause = error.source();
-    }
-    codes::BROKEN
+    let not_reached = causes(error).find_map(|cause| cause.downcast_ref::<NotReached>());
+    let is_parse = causes(error).any(|cause| cause.downcast_ref().is_some_and(hyper::Error::is_parse));
+    not_reached.map_or(if is_parse { codes::NO_HTTP } else { codes::BROKEN }, |NotReached(code)| *code)
 }
 
 /// Connects for one device.

@@ -1,0 +1,294 @@
+//! Requests that the relay makes for a device, to origins that do as they should and to those that do not.
+
+use crate::house::{House, head, origin};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// An origin that answers as many requests as come over a connection. It tells how many connections there were, and how many requests.
+async fn keeping() -> (SocketAddr, Arc<[AtomicUsize; 2]>) {
+    let counts = Arc::<[AtomicUsize; 2]>::default();
+    let counted = counts.clone();
+    let address = origin(move |mut stream| {
+        counted[0].fetch_add(1, Ordering::SeqCst);
+        let counted = counted.clone();
+        async move {
+            loop {
+                let request = head(&mut stream).await;
+                counted[1].fetch_add(1, Ordering::SeqCst);
+                let length =
+                    request.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+                stream.read_exact(&mut vec![0; length.unwrap_or(0)]).await.unwrap();
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").await.unwrap();
+            }
+        }
+    });
+    (address.await, counts)
+}
+
+fn get(to: SocketAddr) -> String {
+    format!("GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n")
+}
+
+fn post(to: SocketAddr) -> String {
+    format!("POST http://{to}/ HTTP/1.1\r\nHost: {to}\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc")
+}
+
+/// An origin that answers so, and then closes.
+async fn saying(answer: Vec<u8>) -> SocketAddr {
+    origin(move |mut stream| {
+        let answer = answer.clone();
+        async move {
+            head(&mut stream).await;
+            let _ = stream.write_all(&answer).await;
+            let _ = stream.shutdown().await;
+            // Closed with something unread, what was written would be lost.
+            let _ = stream.read(&mut [0; 1_024]).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_kept_connection_takes_what_may_be_sent_twice_and_no_other_request() {
+    let house = House::new().await;
+    let (to, counts) = keeping().await;
+    for _ in 0..3 {
+        assert!(house.says(&get(to)).await.ends_with("\r\n\r\nhi"));
+    }
+    let count = |which: usize| counts[which].load(Ordering::SeqCst);
+    assert_eq!([count(0), count(1)], [1, 3]);
+    for _ in 0..2 {
+        assert!(house.says(&post(to)).await.ends_with("\r\n\r\nhi"));
+    }
+    assert_eq!([count(0), count(1)], [3, 5]);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_origin_has_closed_costs_no_request() {
+    let house = House::new().await;
+    let connections = Arc::<AtomicUsize>::default();
+    let counted = connections.clone();
+    // It takes a second request, and closes without an answer.
+    let to = origin(move |mut stream| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            head(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").await.unwrap();
+            head(&mut stream).await;
+        }
+    })
+    .await;
+    for _ in 0..3 {
+        assert!(house.says(&get(to)).await.ends_with("\r\n\r\nhi"));
+    }
+    assert!(connections.load(Ordering::SeqCst) >= 2);
+}
+
+#[tokio::test]
+async fn an_upload_arrives_whole_with_and_without_a_length() {
+    let house = House::new().await;
+    let (to, _) = keeping().await;
+    assert!(house.says(&get(to)).await.ends_with("hi"), "the relay is known to make requests");
+    let (bodies, mut came) = mpsc::unbounded_channel();
+    let origin = origin(move |mut stream| {
+        let bodies = bodies.clone();
+        async move {
+            let request = head(&mut stream).await.to_lowercase();
+            let is_chunked = request.contains("transfer-encoding: chunked\r\n");
+            assert_ne!(is_chunked, request.contains("content-length: "), "{request}");
+            let (mut body, end) = (Vec::new(), if is_chunked { &b"0\r\n\r\n"[..] } else { b"abc" });
+            while !body.ends_with(end) {
+                body.push(stream.read_u8().await.unwrap());
+            }
+            bodies.send(body).unwrap();
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        }
+    })
+    .await;
+    assert!(house.says(&post(origin)).await.starts_with("HTTP/1.1 204 "));
+    assert_eq!(came.recv().await.unwrap(), b"abc");
+    for method in ["POST", "GET"] {
+        let request = format!(
+            "{method} http://{origin}/ HTTP/1.1\r\nHost: {origin}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+        );
+        assert!(house.says(&request).await.starts_with("HTTP/1.1 204 "), "{method}");
+        assert_eq!(came.recv().await.unwrap(), b"3\r\nabc\r\n0\r\n\r\n", "{method}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_a_body_has_none_whatever_its_head_says() {
+    let house = House::new().await;
+    for (method, status) in [("HEAD", "200 OK"), ("GET", "304 Not Modified"), ("GET", "204 No Content")] {
+        let length = if status.starts_with("204") { "" } else { "Content-Length: 7\r\n" };
+        let to = saying(format!("HTTP/1.1 {status}\r\n{length}ETag: \"a\"\r\n\r\n").into_bytes()).await;
+        let request = format!("{method} http://{to}/ HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n");
+        let answer = house.says(&request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")) && answer.ends_with("\r\n\r\n"), "{answer}");
+        assert!(answer.contains("etag: \"a\"\r\n"), "{answer}");
+    }
+}
+
+/// What one end takes for the end of an answer, the other must as well.
+#[tokio::test]
+async fn an_answer_that_is_no_single_answer_is_refused_or_passed_on_as_one() {
+    let house = House::new().await;
+    let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(300 << 10));
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: 1\r\n".repeat(300));
+    for (answer, body) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nhi", Some("hi")),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", Some("hi")),
+        (
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+            Some("hi"),
+        ),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Trailer: 1\r\n\r\n", Some("hi")),
+        ("HTTP/1.0 200 OK\r\n\r\nhi", Some("hi")),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi", None),
+        ("HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nhi", None),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2, 3\r\n\r\nhi", None),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\nhi", None),
+        ("HTTP/1.1 200 OK\r\nX : 1\r\nContent-Length: 2\r\n\r\nhi", None),
+        ("HTTP/1.1 200 OK\r\nX: 1\r\n folded\r\nContent-Length: 2\r\n\r\nhi", None),
+        ("HTTP/1.1 200 OK\r\nX: a\0b\r\nContent-Length: 2\r\n\r\nhi", None),
+        ("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\nhi", None),
+        ("HTTP/1.1 20 OK\r\n\r\nhi", None),
+        ("HTTP/2 200\r\n\r\nhi", None),
+        ("220 mail.example ESMTP\r\n", None),
+        ("SSH-2.0-OpenSSH_9.2\r\n", None),
+        ("", None),
+        (&long, None),
+        (&many, None),
+    ] {
+        let to = saying(answer.as_bytes().to_vec()).await;
+        let came = house.says(&get(to)).await;
+        let shown: String = answer.chars().take(200).collect();
+        match body {
+            Some(body) => {
+                let (head, rest) = came.split_once("\r\n\r\n").unwrap_or_default();
+                assert!(head.starts_with("HTTP/1.1 200 "), "{shown}: {came}");
+                let is_chunked = head.contains("transfer-encoding: chunked");
+                let whole =
+                    if is_chunked { format!("{:X}\r\n{body}\r\n0\r\n\r\n", body.len()) } else { body.to_owned() };
+                assert_eq!(rest, whole, "{shown}");
+            }
+            None => assert!(came.starts_with("HTTP/1.1 502 "), "{shown}: {came}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_short_is_never_taken_for_a_whole_one() {
+    let house = House::new().await;
+    for answer in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhalf",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\nhalf",
+    ] {
+        let to = saying(answer.as_bytes().to_vec()).await;
+        let mut program = house.program().await;
+        program.write_all(get(to).as_bytes()).await.unwrap();
+        let mut came = Vec::new();
+        let ended = timeout(Duration::from_secs(20), program.read_to_end(&mut came)).await.expect("it ends");
+        // A reset may overtake what came before it: the answer is then that there is none.
+        let is_refused = came.starts_with(b"HTTP/1.1 502 ");
+        assert!(is_refused || ended.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn who_goes_ends_the_answer_at_its_origin() {
+    let house = House::new().await;
+    let (ended, mut ends) = mpsc::unbounded_channel();
+    let to = origin(move |mut stream| {
+        let ended = ended.clone();
+        async move {
+            head(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            while stream.write_all(&[0; 16 << 10]).await.is_ok() {}
+            ended.send(()).unwrap();
+        }
+    })
+    .await;
+    let mut program: TcpStream = house.program().await;
+    program.write_all(get(to).as_bytes()).await.unwrap();
+    head(&mut program).await;
+    drop(program);
+    timeout(Duration::from_secs(20), ends.recv()).await.expect("the origin's connection ends").unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_may_come_before_the_request_is_whole() {
+    let house = House::new().await;
+    let (to, _) = keeping().await;
+    assert!(house.says(&get(to)).await.ends_with("hi"));
+    let to = saying(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\n\r\nmuch".to_vec()).await;
+    let mut program = house.program().await;
+    let request = format!("POST http://{to}/ HTTP/1.1\r\nHost: {to}\r\nContent-Length: 1000000\r\n\r\nsome");
+    program.write_all(request.as_bytes()).await.unwrap();
+    let answer = head(&mut program).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    let mut body = [0; 4];
+    program.read_exact(&mut body).await.unwrap();
+    assert_eq!(&body, b"much");
+}
+
+/// What a program sends that two servers might take for different requests.
+#[tokio::test]
+async fn a_request_that_is_no_single_request_is_refused_or_made_as_one() {
+    let house = House::new().await;
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let shown = asked.clone();
+    let to = origin(move |mut stream| {
+        let asked = asked.clone();
+        async move {
+            let mut bytes = vec![0; 64 << 10];
+            let mut request = Vec::new();
+            while let Ok(Ok(read @ 1..)) = timeout(Duration::from_millis(200), stream.read(&mut bytes)).await {
+                request.extend_from_slice(&bytes[..read]);
+            }
+            asked.lock().unwrap().push(String::from_utf8_lossy(&request).into_owned());
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
+        }
+    })
+    .await;
+    assert!(house.says(&get(to)).await.starts_with("HTTP/1.1 200 "), "the relay is known to make requests");
+    shown.lock().unwrap().clear();
+    for (fields, body) in [
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n"),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", "0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n"),
+        ("Content-Length: 5\r\nContent-Length: 6\r\n", "GET /smuggled"),
+        ("Content-Length: +5\r\n", "GET /smuggled"),
+        ("Transfer-Encoding: xchunked\r\n", "0\r\n\r\nGET /smuggled"),
+        ("Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\nGET /smuggled"),
+        ("Transfer-Encoding : chunked\r\n", "0\r\n\r\nGET /smuggled"),
+        ("X: 1\r\n Transfer-Encoding: chunked\r\n", "0\r\n\r\nGET /smuggled"),
+        ("Transfer-Encoding: chunked\r\n", "5;x\r\nGET /\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: chunked\r\n", "-5\r\nGET /smuggled"),
+        ("Connection: Content-Length\r\nContent-Length: 3\r\n", "abc"),
+        ("Connection: Host, Transfer-Encoding\r\nTransfer-Encoding: chunked\r\n", "3\r\nabc\r\n0\r\n\r\n"),
+    ] {
+        let request = format!("POST http://{to}/first HTTP/1.1\r\nHost: other.example\r\n{fields}\r\n{body}");
+        let answer = house.says(&request).await;
+        for request in shown.lock().unwrap().drain(..) {
+            let name = fields.escape_debug();
+            assert!(request.starts_with("POST /first HTTP/1.1\r\n"), "{name}: {request}");
+            let (head, body) = request.split_once("\r\n\r\n").unwrap();
+            let head = head.to_lowercase();
+            let framings = head.matches("content-length:").count() + head.matches("transfer-encoding:").count();
+            assert!(framings <= 1, "{name}: {head}");
+            assert_eq!(head.matches("host:").count(), 1, "{name}: {head}");
+            assert!(framings == 1 || body.is_empty(), "{name}: {body}");
+            assert!(!body.ends_with("smuggled") && !body.contains("GET /smuggled HTTP"), "{name}: {body}");
+        }
+        assert!(answer.starts_with("HTTP/1.1 ") || answer.is_empty(), "{fields}: {answer}");
+    }
+}

@@ -1,0 +1,6 @@
+//! The agent as programs meet it.
+#![allow(missing_docs)]
+
+mod exchanges;
+mod house;
+mod proxy;
