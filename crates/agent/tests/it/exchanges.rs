@@ -1,6 +1,6 @@
 //! Requests that the relay makes for a device, to origins that do as they should and to those that do not.
 
-use crate::house::{House, head, origin};
+use crate::house::{House, head, old_relay, origin};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -68,6 +68,18 @@ async fn a_kept_connection_takes_what_may_be_sent_twice_and_no_other_request() {
         assert!(house.says(&post(to)).await.ends_with("\r\n\r\nhi"));
     }
     assert_eq!([count(0), count(1)], [3, 5]);
+}
+
+#[tokio::test]
+async fn an_older_relay_is_asked_once_and_then_carries_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let (introduction, relay, asked) = old_relay(folder.path()).await;
+    let house = House::by(folder, (introduction, relay), |_| {}).await;
+    let (to, _) = keeping().await;
+    for request in [post(to), get(to), get(to), post(to)] {
+        assert!(house.says(&request).await.ends_with("\r\n\r\nhi"), "{request}");
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

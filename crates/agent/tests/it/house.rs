@@ -1,9 +1,15 @@
 //! A relay, an agent that goes by it, and origins of ours, on loopback.
 
 use hoop_agent::{Agent, AgentConfig};
+use hoop_carrier::Listener;
+use hoop_endpoint::{Server, ServerConfig};
+use hoop_relay::copy::copy_both;
 use hoop_relay::{Allowed, Introduction, NetworkPath, Relay, RelayConfig, ShareLimits, introduce};
+use hoop_relay::{Devices, codes};
+use rustls::pki_types::PrivateKeyDer;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -37,6 +43,39 @@ pub async fn relay(folder: &Path) -> (Introduction, JoinHandle<()>) {
     (introduction, running)
 }
 
+/// A relay from before exchanges: it carries connections alone, and counts the exchanges that it was asked for.
+pub async fn old_relay(folder: &Path) -> (Introduction, JoinHandle<()>, Arc<AtomicUsize>) {
+    let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let devices = folder.join("devices.toml");
+    let key = PrivateKeyDer::try_from(signed.signing_key.serialize_der()).unwrap();
+    let tls = hoop_carrier::server_tls(vec![signed.cert.der().clone()], key).unwrap();
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), &tls).await.unwrap();
+    let to = format!("localhost:{}", listener.local_address().port());
+    let mut introduction = introduce(&devices, &to, Some(signed.cert.pem())).unwrap();
+    introduction.addresses = vec![[127, 0, 0, 1].into()];
+    let asked = Arc::<AtomicUsize>::default();
+    let (counted, server) = (asked.clone(), Server::new(ServerConfig::new(Arc::new(Devices::open(&devices).unwrap()))));
+    let running = tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                carrier = listener.accept() => server.serve(carrier.unwrap(), "relay"),
+                Some(mut flow) = server.accept() => match flow.service().strip_prefix("tcp:").map(str::to_owned) {
+                    Some(to) => drop(tokio::spawn(async move {
+                        let mut connection = TcpStream::connect(to).await.unwrap();
+                        let _ = copy_both(&mut flow, &mut connection).await;
+                        let _ = flow.finished().await;
+                    })),
+                    None => {
+                        counted.fetch_add(1, Ordering::SeqCst);
+                        flow.reset(codes::MALFORMED);
+                    }
+                },
+            }
+        }
+    });
+    (introduction, running, asked)
+}
+
 /// An agent, and what it tells people. It stops with this.
 pub struct House {
     pub agent: SocketAddr,
@@ -54,7 +93,16 @@ impl House {
 
     pub async fn with(change: impl FnOnce(&mut AgentConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (introduction, relay) = relay(folder.path()).await;
+        let introduced = relay(folder.path()).await;
+        Self::by(folder, introduced, change).await
+    }
+
+    /// By this relay.
+    pub async fn by(
+        folder: tempfile::TempDir,
+        (introduction, relay): (Introduction, JoinHandle<()>),
+        change: impl FnOnce(&mut AgentConfig),
+    ) -> Self {
         let mut config = AgentConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             introduction,
