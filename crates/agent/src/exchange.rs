@@ -9,7 +9,7 @@ use hoop_endpoint::{FlowError, FlowWriter, ended};
 use hoop_head::{decode_response, encode_request};
 use hoop_http::{Body, end_hop, streamed};
 use hoop_relay::codes;
-use hoop_relay::exchange::{FlowBody, put, read_head, via};
+use hoop_relay::exchange::{FlowBody, SECTION_BYTES, put, read_head, via};
 use hoop_relay::status::Listed;
 use http::header::{CONTENT_LENGTH, VIA};
 use http::{Method, Request, Response, StatusCode, request};
@@ -86,7 +86,7 @@ fn section(head: &request::Parts) -> Option<Vec<u8>> {
     head.headers.append(VIA, via(head.version));
     let encoded = encode_request(&head, &mut section);
     encoded.inspect_err(|error| tracing::debug!(%error, "a request goes over a connection of its own")).ok()?;
-    Some(section)
+    (section.len() <= SECTION_BYTES).then_some(section)
 }
 
 /// Sends a request's body, and gives the exchange up if it breaks off, if nobody waits for the answer any more, or if there has been no relay for too long. `answered`: the

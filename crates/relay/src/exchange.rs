@@ -3,7 +3,7 @@
 //! Each way is a head ([`hoop_head`]), and after it the body as it is, up to the stream's end. An exchange that breaks off ends with a code ([`crate::codes`]), so a body that is cut short
 //! is never taken for a whole one.
 //!
-//! Bounds: a head has at most [`HEAD_MAX`](hoop_head::HEAD_MAX) bytes; of a body, what one read gives.
+//! Bounds: a head has at most [`HEAD_BYTES`], as much as a connection holds that is carried and stuck ([`crate::copy`]); of a body, what one read gives.
 
 use bytes::{Bytes, BytesMut};
 use hoop_endpoint::{FlowReader, FlowWriter};
@@ -15,6 +15,12 @@ use std::task::{Context, Poll, ready};
 
 /// How much of a body is read at once, in bytes.
 const READ_BYTES: usize = 64 << 10;
+
+/// The most bytes of a head, its length included. A request with a longer one goes over a connection.
+pub const HEAD_BYTES: usize = 64 << 10;
+
+/// The most bytes of a section: its length takes up to four.
+pub const SECTION_BYTES: usize = HEAD_BYTES - 4;
 
 /// Reads a head. Returns its section, and what came with it of the body.
 ///
@@ -28,7 +34,10 @@ pub async fn read_head(reader: &mut FlowReader) -> io::Result<(Bytes, Bytes)> {
             let mut head = came.split_to(section.end).freeze();
             return Ok((head.split_off(section.start), came.freeze()));
         }
-        let chunk = reader.read_chunk(READ_BYTES).await?;
+        if came.len() >= HEAD_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, hoop_head::HeadError::TooLong));
+        }
+        let chunk = reader.read_chunk(HEAD_BYTES - came.len()).await?;
         came.extend_from_slice(&chunk.ok_or(io::ErrorKind::UnexpectedEof)?);
     }
 }

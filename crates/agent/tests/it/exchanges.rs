@@ -71,6 +71,20 @@ async fn a_kept_connection_takes_what_may_be_sent_twice_and_no_other_request() {
 }
 
 #[tokio::test]
+async fn a_request_with_a_long_head_goes_over_a_connection() {
+    let house = House::new().await;
+    let (to, counts) = keeping().await;
+    for (bytes, connections) in [(1, 1), (60 << 10, 1), (200 << 10, 2)] {
+        // Plain: its Huffman code is longer.
+        let cookie = "~".repeat(bytes);
+        let request =
+            format!("GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n");
+        assert!(house.says(&request).await.ends_with("\r\n\r\nhi"), "{bytes}");
+        assert_eq!(counts[0].load(Ordering::SeqCst), connections, "{bytes}");
+    }
+}
+
+#[tokio::test]
 async fn an_older_relay_is_asked_once_and_then_carries_connections() {
     let folder = tempfile::tempdir().unwrap();
     let (introduction, relay, asked) = old_relay(folder.path()).await;
@@ -152,7 +166,7 @@ async fn an_answer_without_a_body_has_none_whatever_its_head_says() {
 #[tokio::test]
 async fn an_answer_that_is_no_single_answer_is_refused_or_passed_on_as_one() {
     let house = House::new().await;
-    let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(300 << 10));
+    let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "~".repeat(70 << 10));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: 1\r\n".repeat(300));
     for (answer, body) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nhi", Some("hi")),

@@ -2,7 +2,7 @@
 
 use super::origins::Origins;
 use crate::codes;
-use crate::exchange::{FlowBody, put, read_head, via};
+use crate::exchange::{FlowBody, SECTION_BYTES, put, read_head, via};
 use hoop_endpoint::{DeviceId, FlowReader, FlowStream, FlowWriter};
 use hoop_head::{decode_request, encode_response};
 use hoop_http::{Body, empty, end_hop, streamed};
@@ -74,6 +74,9 @@ async fn write_response(response: Response<Incoming>, writer: &mut FlowWriter) -
         tracing::debug!(%error, "an origin's answer cannot be passed on");
         codes::NO_HTTP
     })?;
+    if section.len() > SECTION_BYTES {
+        return Err(codes::NO_HTTP);
+    }
     // A flow that is over says so itself.
     let over = |_| codes::BROKEN;
     put(&section, writer).await.map_err(over)?;

@@ -7,6 +7,7 @@
 use super::egress::Egress;
 use super::metered::Metered;
 use crate::codes;
+use crate::exchange::HEAD_BYTES;
 use hoop_endpoint::DeviceId;
 use hoop_http::{Body, empty};
 use http::{Request, Response, Uri};
@@ -28,9 +29,6 @@ const IDLE_MAX: Duration = Duration::from_secs(30);
 
 /// How many are kept idle for one origin: as many as browsers open.
 const IDLE_OF_ORIGIN: usize = 6;
-
-/// The most bytes of an answer's head.
-const HEAD_BYTES: usize = 256 << 10;
 
 /// What sends requests to origins.
 #[derive(Debug)]
