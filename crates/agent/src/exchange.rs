@@ -39,10 +39,12 @@ pub(crate) async fn exchange(
     dialer: &Arc<Dialer>,
     under_way: &UnderWay,
 ) -> Result<Exchanged, Failure> {
-    // Of a relay that may know no exchanges nothing is asked that could not be asked again.
     let has_body = !http_body::Body::is_end_stream(request.body());
     let exchanges = &dialer.exchanges;
-    if exchanges.are_refused() || (has_body && !exchanges.are_known()) {
+    // Of a relay that may know no exchanges nothing is asked that could not be asked again. Before a body without a length there may be an answer, and the relay would wait for its first
+    // bytes.
+    let may_wait = has_body && !request.headers().contains_key(CONTENT_LENGTH);
+    if exchanges.are_refused() || may_wait || (has_body && !exchanges.are_known()) {
         return Ok(Exchanged::NotMade(request));
     }
     let (head, body) = request.into_parts();
@@ -59,9 +61,12 @@ pub(crate) async fn exchange(
         Ok(read) => read,
         Err(error) => {
             let over = status.borrow_and_update().over;
-            if let (Some(FlowError::Ended(codes::MALFORMED)), Some(body), false) = (over, kept, exchanges.are_known()) {
+            if over == Some(FlowError::Ended(codes::MALFORMED)) {
+                // It may have been replaced by an older one.
                 exchanges.learn(false);
-                return Ok(Exchanged::NotMade(Request::from_parts(head, body)));
+                if let Some(body) = kept {
+                    return Ok(Exchanged::NotMade(Request::from_parts(head, body)));
+                }
             }
             tracing::debug!(%error, %destination, "no answer");
             over.inspect(|over| dialer.connector.say_refused(&destination.to_string(), *over, false));
@@ -70,6 +75,9 @@ pub(crate) async fn exchange(
     };
     exchanges.learn(true);
     let (answer, ()) = decode_response(&section).map_err(|_| Failure::NoHttp)?.into_parts();
+    if answer.status.is_informational() {
+        return Err(Failure::NoHttp);
+    }
     let is_empty = head.method == Method::HEAD
         || answer.status == StatusCode::NO_CONTENT
         || answer.status == StatusCode::NOT_MODIFIED;
@@ -89,7 +97,7 @@ fn section(head: &request::Parts) -> Option<Vec<u8>> {
     (section.len() <= SECTION_BYTES).then_some(section)
 }
 
-/// Sends a request's body, and gives the exchange up if it breaks off, if nobody waits for the answer any more, or if there has been no relay for too long. `answered`: the
+/// Sends a request's body, and resets the exchange if the body breaks off, if nobody waits for the answer any more, or if there has been no relay for too long. `answered`: the
 /// answer is whole, or was dropped.
 async fn send(
     body: Option<Incoming>,
@@ -109,18 +117,19 @@ async fn send(
             writer.shutdown().await
         };
         tokio::select! {
-            sent = sent => sent.is_ok() && (&mut answered).await.is_ok(),
+            sent = sent => match sent {
+                Ok(()) => (&mut answered).await.map_err(|_| ended::GIVEN_UP),
+                Err(_) => Err(codes::MALFORMED),
+            },
             // What nobody has read by the answer's end nobody will.
-            _ = &mut answered => false,
+            _ = &mut answered => Err(ended::GIVEN_UP),
         }
     };
-    let is_whole = tokio::select! {
-        is_whole = carried => is_whole,
-        () = in_vain => false,
+    let carried = tokio::select! {
+        carried = carried => carried,
+        () = in_vain => Err(ended::GIVEN_UP),
     };
-    if !is_whole {
-        writer.reset(ended::GIVEN_UP);
-    }
+    let _ = carried.inspect_err(|code| writer.reset(*code));
 }
 
 async fn next(body: &mut Option<Incoming>) -> Option<Result<Frame<Bytes>, hyper::Error>> {

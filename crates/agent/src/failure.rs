@@ -25,6 +25,8 @@ pub(crate) enum Failure {
     Broken,
     /// What answers there does not speak HTTP.
     NoHttp,
+    /// The program's request broke off, or is malformed.
+    NoRequest,
 }
 
 impl From<ConnectError> for Failure {
@@ -48,8 +50,9 @@ impl From<FlowError> for Failure {
             FlowError::Ended(codes::FORBIDDEN | codes::REVOKED) | FlowError::Refused(_) => Self::Forbidden,
             FlowError::Ended(codes::TOO_MANY) => Self::TooMany,
             FlowError::Ended(codes::NO_HTTP) => Self::NoHttp,
-            // This end gives up for this reason alone.
+            // Of those that wait for an answer, this end gives up for this reason alone.
             FlowError::Reset(ended::GIVEN_UP) => Self::NoRelay,
+            FlowError::Reset(codes::MALFORMED) => Self::NoRequest,
             FlowError::Ended(_) | FlowError::Reset(_) | FlowError::Gone => Self::Broken,
         }
     }
@@ -68,6 +71,7 @@ impl Failure {
             Self::NoRelay => (StatusCode::GATEWAY_TIMEOUT, "destination_unavailable"),
             Self::Broken => (StatusCode::BAD_GATEWAY, "connection_terminated"),
             Self::NoHttp => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+            Self::NoRequest => (StatusCode::BAD_REQUEST, "http_request_error"),
         }
     }
 
@@ -83,6 +87,7 @@ impl Failure {
             Self::NoRelay => "the relay was out of reach for too long",
             Self::Broken => "the connection broke off",
             Self::NoHttp => "what answers there does not speak HTTP",
+            Self::NoRequest => "the request is malformed",
         }
     }
 
@@ -93,7 +98,7 @@ impl Failure {
             Self::NoRoute => 3,
             Self::NoName | Self::TimedOut => 4,
             Self::Refused => 5,
-            Self::TooMany | Self::NoRelay | Self::Broken | Self::NoHttp => 1,
+            Self::TooMany | Self::NoRelay | Self::Broken | Self::NoHttp | Self::NoRequest => 1,
         }
     }
 }

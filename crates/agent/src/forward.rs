@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hoop_http::{Body, connection_options, end_hop, streamed};
 use hoop_relay::copy::copy_both;
 use hoop_relay::exchange::via;
-use http::header::{CONNECTION, HOST, HeaderMap, UPGRADE, VIA};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::{Frame, SizeHint};
@@ -58,6 +58,9 @@ pub(crate) async fn forward(
         Ok(response) => response,
         Err(error) => {
             tracing::debug!(%error, %destination, "no answer");
+            if error.is_user() {
+                return Err(Failure::NoRequest);
+            }
             // Of a flow that broke off there is more to say than that it did.
             let over = status.borrow_and_update().over;
             over.inspect(|over| dialer.connector.say_refused(&destination.to_string(), *over, false));
@@ -92,7 +95,13 @@ fn outgoing(mut request: Request<Incoming>, wanted: Option<HeaderValue>) -> Requ
     let uri = std::mem::take(request.uri_mut());
     let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     let version = request.version();
+    let has_unknown_length =
+        !http_body::Body::is_end_stream(request.body()) && !request.headers().contains_key(CONTENT_LENGTH);
     pass(request.headers_mut(), wanted, version);
+    if has_unknown_length {
+        // hyper would leave out what it takes for no body.
+        request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
     // Whatever the program's field says, the request is for what its line says.
     let authority = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
     authority.into_iter().for_each(|authority| drop(request.headers_mut().insert(HOST, authority)));

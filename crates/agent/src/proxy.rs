@@ -8,6 +8,7 @@ use crate::local::{Local, text};
 use crate::socket::{ProgramSocket, UnderWay};
 use crate::tunnel::{Dialer, Dialled};
 use hoop_http::{Body, empty};
+use http::header::{HeaderMap, TRANSFER_ENCODING};
 use http::uri::{Authority, Scheme};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -41,6 +42,7 @@ pub(crate) async fn serve(program: ProgramSocket, proxy: Arc<Proxy>) {
     let mut builder = http1::Builder::new();
     builder
         .preserve_header_case(true)
+        .title_case_headers(true)
         .half_close(true)
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
@@ -67,6 +69,9 @@ impl Proxy {
         }
         let destination = if *scheme == Scheme::HTTP { destination(authority, Some(80)) } else { None };
         let Some(destination) = destination else { return no_destination() };
+        if has_unknown_coding(request.headers()) {
+            return text(StatusCode::NOT_IMPLEMENTED, "hoop agent: of transfer codings it knows `chunked` alone\n");
+        }
         if request.method() == Method::TRACE {
             return text(StatusCode::NOT_IMPLEMENTED, "hoop agent: it passes no TRACE on\n");
         }
@@ -117,6 +122,11 @@ impl Proxy {
         });
         Response::new(empty())
     }
+}
+
+/// Whether a body was coded in another way than `chunked` (RFC 9112 §6.1): it would arrive coded, and nothing would say so.
+fn has_unknown_coding(headers: &HeaderMap) -> bool {
+    headers.get_all(TRANSFER_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
 }
 
 /// Where a request goes. A name and a password before the host are for nobody (RFC 9110 §4.2.4).

@@ -7,8 +7,9 @@ use hoop_endpoint::{FlowError, FlowStream};
 use hoop_relay::FlowConnector;
 use hoop_relay::copy::copy_both;
 use hoop_relay::status::{Listed, Listing};
+use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
@@ -24,24 +25,33 @@ pub(crate) struct Dialer {
 
 /// Whether the relay makes requests: one that is older carries connections alone.
 #[derive(Debug, Default)]
-pub(crate) struct Exchanges(AtomicU8);
+pub(crate) struct Exchanges(Mutex<Known>);
+
+#[derive(Clone, Copy, Default, Debug)]
+enum Known {
+    #[default]
+    Unasked,
+    Made,
+    /// The relay knows none, and was asked then.
+    Refused(Instant),
+}
+
+/// How long a relay that knows no exchanges is not asked again: it may be replaced by a newer one.
+const REFUSED_FOR: Duration = Duration::from_secs(3_600);
 
 impl Exchanges {
-    const KNOWN: u8 = 1;
-    const UNKNOWN_TO_RELAY: u8 = 2;
-
     /// The relay has made one.
     pub(crate) fn are_known(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == Self::KNOWN
+        matches!(*self.0.lock(), Known::Made)
     }
 
     /// The relay has refused one, since it knows none.
     pub(crate) fn are_refused(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == Self::UNKNOWN_TO_RELAY
+        matches!(*self.0.lock(), Known::Refused(at) if at.elapsed() < REFUSED_FOR)
     }
 
     pub(crate) fn learn(&self, is_known: bool) {
-        self.0.store(if is_known { Self::KNOWN } else { Self::UNKNOWN_TO_RELAY }, Ordering::Relaxed);
+        *self.0.lock() = if is_known { Known::Made } else { Known::Refused(Instant::now()) };
     }
 }
 

@@ -14,7 +14,7 @@ pub const BROKEN: u64 = 0x104;
 pub const TOO_MANY: u64 = 0x105;
 /// The device was shut out.
 pub const REVOKED: u64 = 0x106;
-/// The destination refuses the connection. This and the following are said to whoever waits for it (`CONNECT`); others hear [`UNREACHABLE`].
+/// The destination refuses the connection. This and the following are said to whoever waits for it (`CONNECT`, an exchange); others hear [`UNREACHABLE`].
 pub const REFUSED: u64 = 0x107;
 /// The destination has not answered in time.
 pub const TIMED_OUT: u64 = 0x108;

@@ -163,7 +163,7 @@ pub fn is_of_authority(error: &CertificateError) -> bool {
 /// Why a connection to `destination` is none, in words; None for what is no fault of anybody's. `was_known`: whether the relay has ever taken bytes of it.
 pub fn refusal(destination: &str, error: FlowError, was_known: bool) -> Option<String> {
     let said = match error {
-        FlowError::Ended(codes::MALFORMED) => "the relay does not understand where that is (0x100)".into(),
+        FlowError::Ended(codes::MALFORMED) => "the relay does not understand what is asked of it (0x100)".into(),
         FlowError::Ended(codes::FORBIDDEN) => match destination.parse::<SocketAddr>() {
             Ok(address) if NEVER_PORTS.contains(&address.port()) => {
                 format!(

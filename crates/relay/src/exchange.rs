@@ -72,7 +72,7 @@ pub struct FlowBody {
 }
 
 impl FlowBody {
-    /// `first`: what came of it already. `length`: as `content-length` says. A body that is longer or shorter is an error.
+    /// `first`: what came of it already. `length`: as `content-length` says. A shorter body is an error, and what comes after it is not looked at.
     pub fn new(reader: FlowReader, first: Bytes, length: Option<u64>) -> Self {
         Self { reader, first, left: length, is_over: length == Some(0) }
     }
@@ -89,21 +89,21 @@ impl FlowBody {
         Ok(Some(self))
     }
 
-    /// Counts bytes; none are its end.
-    fn count(&mut self, bytes: usize) -> io::Result<()> {
-        let left = self.left.map(|left| left.checked_sub(bytes as u64));
-        match left {
-            Some(None) => Err(io::Error::new(io::ErrorKind::InvalidData, "the body is longer than its head says")),
-            Some(Some(1..)) if bytes == 0 => {
-                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the body is shorter than its head says"))
-            }
-            left => {
-                self.left = left.flatten();
-                // Nobody asks for more of a body whose length has come.
-                self.is_over = bytes == 0 || self.left == Some(0);
-                Ok(())
-            }
+    /// Takes what came; nothing is the stream's end.
+    fn take(&mut self, mut data: Bytes) -> io::Result<Bytes> {
+        let Some(left) = self.left else {
+            self.is_over = data.is_empty();
+            return Ok(data);
+        };
+        if data.is_empty() && left > 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the body is shorter than its head says"));
         }
+        data.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        let left = left - data.len() as u64;
+        self.left = Some(left);
+        // Nobody asks for more of a body whose length has come.
+        self.is_over = left == 0;
+        Ok(data)
     }
 }
 
@@ -119,7 +119,7 @@ impl http_body::Body for FlowBody {
         if data.is_empty() {
             data = ready!(self.reader.poll_chunk(context, READ_BYTES))?.unwrap_or_default();
         }
-        self.count(data.len())?;
+        let data = self.take(data)?;
         Poll::Ready((!data.is_empty()).then(|| Ok(Frame::data(data))))
     }
 

@@ -154,7 +154,7 @@ async fn why_there_is_no_connection_is_said_in_each_protocol() {
         ] {
             let answer = house.says(&request).await;
             assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
-            assert!(answer.contains(&format!("proxy-status: hoop; error={error}\r\n")), "{answer}");
+            assert!(answer.contains(&format!("Proxy-Status: hoop; error={error}\r\n")), "{answer}");
             assert!(answer.contains(&format!("hoop agent: {to}: ")), "{answer}");
         }
         let (host, port) = to.rsplit_once(':').unwrap();

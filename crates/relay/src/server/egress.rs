@@ -24,7 +24,7 @@ use tokio::time::timeout;
 const CONNECT_MAX: Duration = Duration::from_secs(20);
 
 /// Why there is no connection, as who waits for it is told.
-fn code_of(error: &io::Error) -> u64 {
+fn refusal_of(error: &io::Error) -> u64 {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => codes::REFUSED,
         io::ErrorKind::TimedOut => codes::TIMED_OUT,
@@ -114,7 +114,7 @@ impl Egress {
         let permitted = self.permitted(addresses, device)?;
         let connecting = connect_to(&permitted, &self.shares, device, place.is_wide);
         let stream = timeout(CONNECT_MAX, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let stream = stream.map_err(|error| code_of(&error))?;
+        let stream = stream.map_err(|error| refusal_of(&error))?;
         // What a flow brings is as large as it will be.
         let _ = stream.set_nodelay(true);
         Ok(Metered::new(stream, share, place, self.counters.clone()))

@@ -8,6 +8,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep_until};
@@ -20,8 +21,18 @@ pub(crate) struct Metered {
     counters: Arc<Counters>,
     /// Until when nothing may be read, and written.
     pauses: [Option<Pin<Box<Sleep>>>; 2],
+    /// Whether it is reset if it is dropped before it was shut down: what its other end does not read would stay in the kernel.
+    is_reset_by_drop: bool,
     _place: Place,
     _open: Open,
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        if self.is_reset_by_drop {
+            self.abort();
+        }
+    }
 }
 
 const READS: usize = 0;
@@ -31,12 +42,24 @@ impl Metered {
     /// It counts, and keeps its place, as long as it is there.
     pub fn new(stream: TcpStream, share: Arc<Share>, place: Place, counters: Arc<Counters>) -> Self {
         let open = counters.open();
-        Self { stream, share, counters, pauses: [None, None], _place: place, _open: open }
+        Self { stream, share, counters, pauses: [None, None], is_reset_by_drop: false, _place: place, _open: open }
     }
 
     /// Breaks off, without waiting for what was not sent.
     pub fn abort(&self) {
         let _ = self.stream.set_zero_linger();
+    }
+
+    /// The same, reset if it is dropped before it was shut down.
+    pub fn reset_by_drop(self) -> Self {
+        let mut it = self;
+        it.is_reset_by_drop = true;
+        it
+    }
+
+    /// Breaks off once what was sent has stayed without an acknowledgement for so long.
+    pub fn breaks_after(&self, silence: Duration) {
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&self.stream, silence.as_millis() as u32);
     }
 
     fn poll_pause(&mut self, way: usize, context: &mut Context<'_>) -> Poll<()> {
@@ -79,6 +102,8 @@ impl AsyncWrite for Metered {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
+        self.is_reset_by_drop = false;
+        Poll::Ready(Ok(()))
     }
 }

@@ -1,8 +1,9 @@
-//! Connections to origins, kept for a device's next request: [`Origins`].
+//! Requests to origins, and the connections that are kept for a device's next one: [`Origins`].
 //!
-//! Each device has connections of its own. Some origins know a client by its connection (NTLM), and another device's requests must never be taken for that client's.
+//! Each device has connections of its own: another device's requests must never be taken for those of a client that an origin knows by its connection. Where a request asks to be known
+//! in that way (NTLM), its connection is not kept, since several programs may use one device.
 //!
-//! Bounds: a connection counts as its device's ([`Egress`]) and is kept idle for [`IDLE_MAX`]. So many are kept for each origin, and a client for each device of the relay's file.
+//! Bounds: a connection counts as its device's ([`Egress`]). One is kept only while places are plenty ([`Places::are_plenty`](super::places::Places)), and [`IDLE_OF_ORIGIN`] for one origin.
 
 use super::egress::Egress;
 use super::metered::Metered;
@@ -10,8 +11,11 @@ use crate::codes;
 use crate::exchange::HEAD_BYTES;
 use hoop_endpoint::DeviceId;
 use hoop_http::{Body, empty};
-use http::{Request, Response, Uri};
+use http::header::{AUTHORIZATION, HOST};
+use http::uri::PathAndQuery;
+use http::{Extensions, HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
+use hyper::client::conn::http1;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -20,15 +24,20 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 use tower_service::Service;
 
-/// How long a connection is kept for the next request. Servers keep theirs for 5 s (Apache) to 75 s (nginx).
-const IDLE_MAX: Duration = Duration::from_secs(30);
+/// How long a connection is kept for the next request, and up to twice that. Servers keep theirs for 5 s (Apache) to 75 s (nginx).
+const IDLE_MAX: Duration = Duration::from_secs(15);
 
 /// How many are kept idle for one origin: as many as browsers open.
 const IDLE_OF_ORIGIN: usize = 6;
+
+/// A kept connection may have been forgotten on its way. So long what is sent over it may stay without an acknowledgement.
+const SILENT_MAX: Duration = Duration::from_secs(20);
 
 /// What sends requests to origins.
 #[derive(Debug)]
@@ -37,19 +46,19 @@ pub(crate) struct Origins {
     clients: Mutex<HashMap<DeviceId, Used>>,
 }
 
+/// What sends a device's requests over connections that are kept.
 #[derive(Debug)]
 struct Used {
-    clients: Clients,
+    client: Client<Dial, Body>,
     at: Instant,
 }
 
-/// What sends one device's requests.
-#[derive(Clone, Debug)]
-struct Clients {
-    /// Over connections that are kept.
-    kept: Client<Dial, Body>,
-    /// Over new ones.
-    fresh: Client<Dial, Body>,
+/// An answer, and what is to end with it.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub response: Response<Incoming>,
+    /// A connection that is not kept. It ends when this is dropped, also where its origin neither reads nor closes.
+    pub connection: Option<JoinSet<()>>,
 }
 
 impl Origins {
@@ -60,31 +69,50 @@ impl Origins {
     /// Sends a device's request to the origin that its URI names, over a connection of that device's.
     ///
     /// An origin may close a kept connection just as a request goes over it, and nobody then knows whether it took the request. So only requests that may be sent twice go over kept
-    /// connections, and are sent once more then (RFC 9110 §9.2.2). Others have a new connection.
+    /// connections, and are sent once more then (RFC 9110 §9.2.2). Others have a connection of their own.
     ///
     /// # Errors
     /// The code that says why there is no answer ([`codes`]).
-    pub async fn send(&self, device: DeviceId, request: Request<Body>) -> Result<Response<Incoming>, u64> {
-        let Clients { kept, fresh } = self.clients(device);
-        let is_empty = http_body::Body::is_end_stream(request.body());
-        let again = (is_empty && request.method().is_idempotent()).then(|| {
-            let mut again = Request::new(empty());
-            *again.method_mut() = request.method().clone();
-            *again.uri_mut() = request.uri().clone();
-            again.headers_mut().clone_from(request.headers());
-            again
-        });
-        let answered = match again {
-            None => fresh.request(request).await,
-            Some(again) => match kept.request(request).await {
-                Err(error) if is_closed(&error) => fresh.request(again).await,
-                answered => answered,
-            },
-        };
-        answered.map_err(|error| {
+    pub async fn send(&self, device: DeviceId, request: Request<Body>) -> Result<Answered, u64> {
+        if !may_repeat(&request) || !self.egress.connections.are_plenty(device) {
+            return self.send_apart(device, request).await;
+        }
+        let repeated = copy(&request);
+        match self.client(device).request(request).await {
+            Ok(response) => {
+                // From now on it is known to answer.
+                response.extensions().get::<HasAnswered>().inspect(|has| has.0.store(true, Ordering::Relaxed));
+                Ok(Answered { response, connection: None })
+            }
+            Err(error) if is_closed(&error) => self.send_apart(device, repeated).await,
+            Err(error) => {
+                tracing::debug!(%error, "no answer of an origin");
+                Err(code_of(&error))
+            }
+        }
+    }
+
+    /// Sends it over a connection that takes no other.
+    async fn send_apart(&self, device: DeviceId, mut request: Request<Body>) -> Result<Answered, u64> {
+        let connection = self.egress.connect(&destination(request.uri()), device).await?;
+        let fail = |error: hyper::Error| {
             tracing::debug!(%error, "no answer of an origin");
-            code_of(&error)
-        })
+            if error.is_parse() { codes::NO_HTTP } else { codes::BROKEN }
+        };
+        let mut builder = http1::Builder::new();
+        builder.title_case_headers(true).max_buf_size(HEAD_BYTES).max_headers(hoop_head::FIELDS_MAX);
+        let (mut sender, driver) = builder.handshake(TokioIo::new(connection.reset_by_drop())).await.map_err(fail)?;
+        let mut connection = JoinSet::new();
+        connection.spawn(async move {
+            let _ = driver.await.inspect_err(|error| tracing::debug!(%error, "an exchange broke off"));
+        });
+        let uri = std::mem::take(request.uri_mut());
+        let host = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+        host.into_iter().for_each(|host| drop(request.headers_mut().insert(HOST, host)));
+        *request.uri_mut() = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/")).into();
+        let response = sender.send_request(request).await.map_err(fail)?;
+        // Without the sender, the connection ends after this answer.
+        Ok(Answered { response, connection: Some(connection) })
     }
 
     /// Closes what is kept for a device.
@@ -92,27 +120,50 @@ impl Origins {
         self.clients.lock().remove(&device);
     }
 
-    fn clients(&self, device: DeviceId) -> Clients {
+    fn client(&self, device: DeviceId) -> Client<Dial, Body> {
         let (now, mut clients) = (Instant::now(), self.clients.lock());
         if let Some(used) = clients.get_mut(&device) {
             used.at = now;
-            return used.clients.clone();
+            return used.client.clone();
         }
-        // Whoever has sent nothing for so long has no connection that is kept.
+        // A connection that is kept for one of these closes sooner than it might.
         clients.retain(|_, used| now.saturating_duration_since(used.at) < IDLE_MAX);
-        let client = |idle: usize| {
-            Client::builder(TokioExecutor::new())
-                .pool_timer(TokioTimer::new())
-                .pool_idle_timeout(IDLE_MAX)
-                .pool_max_idle_per_host(idle)
-                .http1_max_buf_size(HEAD_BYTES)
-                .http1_max_headers(hoop_head::FIELDS_MAX)
-                .build(Dial { egress: self.egress.clone(), device })
-        };
-        let made = Clients { kept: client(IDLE_OF_ORIGIN), fresh: client(0) };
-        clients.insert(device, Used { clients: made.clone(), at: now });
-        made
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_MAX)
+            .pool_max_idle_per_host(IDLE_OF_ORIGIN)
+            .http1_title_case_headers(true)
+            .http1_max_buf_size(HEAD_BYTES)
+            .http1_max_headers(hoop_head::FIELDS_MAX)
+            .build(Dial { egress: self.egress.clone(), device });
+        clients.insert(device, Used { client: client.clone(), at: now });
+        client
     }
+}
+
+/// Whether a request may be sent twice, and asks for nothing that would hold for its whole connection.
+fn may_repeat(request: &Request<Body>) -> bool {
+    let is_of_connection = |value: &HeaderValue| {
+        let scheme = value.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
+        scheme.eq_ignore_ascii_case(b"ntlm") || scheme.eq_ignore_ascii_case(b"negotiate")
+    };
+    http_body::Body::is_end_stream(request.body())
+        && request.method().is_idempotent()
+        && !request.headers().get_all(AUTHORIZATION).iter().any(is_of_connection)
+}
+
+/// The same, of a request without a body.
+fn copy(request: &Request<Body>) -> Request<Body> {
+    let mut copy = Request::new(empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    copy.headers_mut().clone_from(request.headers());
+    copy
+}
+
+/// The host and the port of an `http` URI.
+fn destination(origin: &Uri) -> String {
+    format!("{}:{}", origin.host().unwrap_or_default(), origin.port_u16().unwrap_or(80))
 }
 
 /// Why there is no connection.
@@ -125,8 +176,13 @@ fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'stat
     std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source())
 }
 
-/// Whether the origin closed the connection before it answered.
+/// Whether an origin that has answered over this connection closed it instead of answering again.
 fn is_closed(error: &Error) -> bool {
+    let mut of_connection = Extensions::new();
+    error.connect_info().inspect(|info| info.get_extras(&mut of_connection));
+    if !of_connection.get::<HasAnswered>().is_some_and(|has| has.0.load(Ordering::Relaxed)) {
+        return false;
+    }
     let is_reset = |error: &io::Error| matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
     causes(error).any(|cause| {
         cause.downcast_ref().is_some_and(|error: &hyper::Error| error.is_incomplete_message() || error.is_canceled())
@@ -140,6 +196,10 @@ fn code_of(error: &Error) -> u64 {
     let is_parse = causes(error).any(|cause| cause.downcast_ref().is_some_and(hyper::Error::is_parse));
     not_reached.map_or(if is_parse { codes::NO_HTTP } else { codes::BROKEN }, |NotReached(code)| *code)
 }
+
+/// Whether a kept connection has brought an answer.
+#[derive(Clone, Default, Debug)]
+struct HasAnswered(Arc<AtomicBool>);
 
 /// Connects for one device.
 #[derive(Clone, Debug)]
@@ -160,8 +220,8 @@ impl Service<Uri> for Dial {
     fn call(&mut self, origin: Uri) -> Self::Future {
         let Self { egress, device } = self.clone();
         Box::pin(async move {
-            let destination = format!("{}:{}", origin.host().unwrap_or_default(), origin.port_u16().unwrap_or(80));
-            let connection = egress.connect(&destination, device).await.map_err(NotReached)?;
+            let connection = egress.connect(&destination(&origin), device).await.map_err(NotReached)?;
+            connection.breaks_after(SILENT_MAX);
             Ok(TokioIo::new(connection))
         })
     }
@@ -169,6 +229,6 @@ impl Service<Uri> for Dial {
 
 impl Connection for Metered {
     fn connected(&self) -> Connected {
-        Connected::new()
+        Connected::new().extra(HasAnswered::default())
     }
 }

@@ -14,6 +14,7 @@ pub(crate) const WIDE: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Places {
     all: Arc<Semaphore>,
+    of_all: usize,
     of_device: usize,
     /// Of those that have any.
     devices: Mutex<HashMap<DeviceId, Weak<Semaphore>>>,
@@ -21,7 +22,7 @@ pub(crate) struct Places {
 
 impl Places {
     pub fn new(all: usize, of_device: usize) -> Arc<Self> {
-        Arc::new(Self { all: Arc::new(Semaphore::new(all)), of_device, devices: Mutex::default() })
+        Arc::new(Self { all: Arc::new(Semaphore::new(all)), of_all: all, of_device, devices: Mutex::default() })
     }
 
     /// Waits for one of this device's. It is given back when what is returned is dropped.
@@ -40,6 +41,16 @@ impl Places {
         let own = own.acquire_owned().await?;
         let is_wide = self.of_device - free.available_permits() <= WIDE;
         Ok(Place { is_wide, _permits: [own, self.all.clone().acquire_owned().await?] })
+    }
+}
+
+impl Places {
+    /// Whether a connection may keep its place for what comes next: its device has few, and half of all are free.
+    pub fn are_plenty(&self, host: DeviceId) -> bool {
+        let own = self.devices.lock().get(&host).and_then(Weak::upgrade);
+        let taken = own.map_or(0, |own| self.of_device - own.available_permits());
+        // Fewer than are wide: what is kept leaves some of those for what is under way.
+        taken < (WIDE / 2).min(self.of_device / 2) && self.all.available_permits() > self.of_all / 2
     }
 }
 
@@ -72,5 +83,22 @@ mod tests {
         let (first, second) = (take(one).await, take(one).await);
         assert!(first.is_some() && second.is_some() && take(one).await.is_none());
         assert_eq!(places.devices.lock().len(), 1, "who has none is forgotten");
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_leaves_places_for_what_is_under_way() {
+        let ([one, two], mut held) = ([1, 2].map(|id| DeviceId([id; 20])), Vec::new());
+        let places = Places::new(100, 80);
+        for _ in 0..WIDE / 2 {
+            assert!(places.are_plenty(one));
+            held.push(places.take(one).await.unwrap());
+        }
+        assert!(!places.are_plenty(one) && places.are_plenty(two), "it has enough");
+        while held.len() < 50 {
+            held.push(places.take(one).await.unwrap());
+        }
+        assert!(!places.are_plenty(two), "half of all are taken");
+        held.truncate(1);
+        assert!(places.are_plenty(one) && places.are_plenty(two));
     }
 }
