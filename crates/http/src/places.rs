@@ -19,7 +19,7 @@
 //!
 //! A request that finds no place waits for one ([`Place::changed`]); those with least against them come first, of these who has waited longest, or, once half of the turns are
 //! taken or 64 wait, who has come last. It leaves the place that its connection had: so no newcomer takes its turn. So many wait at most; one more, and who has most against it is told to
-//! come again, of equals who has waited longest.
+//! come again, of equals who has waited longest. So it is, of those with long heads, where the heads of all that wait would take too much ([`Share::heads`]).
 //!
 //! Whoever is served while others wait ends its connection with the answer, and comes again as they did: so one connection brings no more requests than another in the same time.
 //!
@@ -210,6 +210,11 @@ impl Place {
                 return;
             }
         }
+    }
+
+    /// Its next request has a head that takes so many bytes of memory.
+    pub fn brings(&self, head_bytes: usize) {
+        self.0.sign.head_bytes.store(head_bytes, Ordering::Relaxed);
     }
 
     /// Something is waited for that its client is to send.

@@ -359,6 +359,7 @@ where
                 let refusal = watch.request();
                 let (rests, served) = (place.clone().map(|place| (place, resting, ip)), place.clone());
                 let answered = Answered { watch: watch.clone(), rests };
+                place.iter().for_each(|place| place.brings(head_bytes(&request)));
                 place.iter().for_each(|place| drop(request.extensions_mut().insert(place.clone())));
                 outbox.open(&mut request);
                 direct.iter().for_each(|direct| drop(request.extensions_mut().insert((*direct).clone())));
@@ -419,6 +420,14 @@ where
         tracing::debug!(%error, "connection ended early");
     }
     result.is_ok() && of_itself
+}
+
+/// What a request's head takes, in bytes: its own, and what hyper keeps of each field beside them.
+fn head_bytes<B>(request: &Request<B>) -> usize {
+    const FIELD: usize = 128;
+    let target = request.uri().path().len() + request.uri().query().map_or(0, str::len);
+    let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD);
+    target + fields.sum::<usize>()
 }
 
 /// Whether a sender would go on after the answer (RFC 9112 §9.3).

@@ -1,7 +1,7 @@
 //! How a client gets on, as its place is told: [`Pace`], in a [`Sign`].
 
 use parking_lot::{Mutex, MutexGuard};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -70,6 +70,8 @@ pub(super) struct Sign {
     pub makes_way: Notify,
     /// A request that waits has got its place, or will not get it.
     pub turn: Notify,
+    /// What the head of its request takes.
+    pub head_bytes: AtomicUsize,
     /// There was no place for its request.
     pub is_refused: AtomicBool,
     /// A request of its connection was answered.
@@ -80,7 +82,8 @@ impl Default for Sign {
     fn default() -> Self {
         let [is_told_apart, is_gone, is_refused, was_served] = [false; 4].map(AtomicBool::new);
         let [makes_way, turn] = [(); 2].map(|()| Notify::new());
-        Self { pace: Mutex::new(Pace::FRESH), is_told_apart, is_gone, makes_way, turn, is_refused, was_served }
+        let (pace, head_bytes) = (Mutex::new(Pace::FRESH), AtomicUsize::new(0));
+        Self { pace, is_told_apart, is_gone, makes_way, turn, head_bytes, is_refused, was_served }
     }
 }
 

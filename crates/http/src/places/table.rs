@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Of those that wait for a share, so many in vain at most are looked at at once: they come in their order, so whoever comes after them hardly has a better claim.
@@ -46,8 +47,9 @@ pub(super) struct Table {
     held: BTreeMap<(usize, u64), Held>,
     /// Those that wait for one, in the order of their turns: by share, by how much is against them, by when they came.
     waiting: BTreeMap<Turn, (u64, Held)>,
-    /// How many wait for each share.
+    /// How many wait for each share, and what their heads take, in bytes.
     waits: Vec<usize>,
+    head_bytes: Vec<usize>,
     /// What each share owed, and when, for what had begun in it (the leaky bucket of ITU-T I.371).
     begun: Vec<(Duration, Duration)>,
     /// The same of those that are known for having had to make way: others do not pay for them.
@@ -105,6 +107,8 @@ pub(super) struct Held {
     network: AddressKey,
     entered: Duration,
     stage: Stage,
+    /// What its request's head takes, if it has one.
+    head_bytes: usize,
     pub sign: Arc<Sign>,
 }
 
@@ -133,6 +137,7 @@ impl Table {
         Self {
             taken: vec![0; shares.len()],
             waits: vec![0; shares.len()],
+            head_bytes: vec![0; shares.len()],
             begun: vec![<(Duration, Duration)>::default(); shares.len()],
             begun_known: vec![<(Duration, Duration)>::default(); shares.len()],
             shares,
@@ -343,19 +348,34 @@ impl Table {
         }
     }
 
-    /// Sees to it that one more may wait; who has most against it, and of equals has waited longest, is told that there is no place, unless it is the newcomer that has more.
+    /// Sees to it that one more may wait. Where as many wait as may, who has most against it, and of equals has waited longest, is told that there is no place; where their heads take
+    /// all that they may, the same one of those whose heads take more than their part. But the newcomer is told so if it is one of these and has more against it.
     fn has_room_to_wait(&mut self, newcomer: &Held, weight: Weight) -> bool {
-        let share = newcomer.share;
-        if self.waits.get(share).copied() < self.shares.get(share).map(|share| share.waits) {
-            return true;
+        let Some(share) = self.shares.get(newcomer.share).copied() else { return false };
+        let most = share.waits.saturating_mul(share.head_bytes);
+        loop {
+            let is_full = self.waits[newcomer.share] >= share.waits;
+            if !is_full && self.head_bytes[newcomer.share].saturating_add(newcomer.head_bytes) <= most {
+                return true;
+            }
+            let may = |held: &Held| is_full || held.head_bytes > share.head_bytes;
+            let Some(last) = self.last(newcomer.share, may) else { return false };
+            if may(newcomer) && last.1 < weight {
+                return false;
+            }
+            if let Some((_, held)) = self.waiting.get(&last) {
+                held.sign.makes_way();
+            }
+            self.dequeue(last);
         }
+    }
+
+    /// Of those that wait for a share and `may` be told that there is no place, the one with most against it that has waited longest.
+    fn last(&self, share: usize, may: impl Fn(&Held) -> bool) -> Option<Turn> {
         let all = self.waiting.range((share, Weight::LEAST, 0)..(share + 1, Weight::LEAST, 0));
-        let Some(most) = all.map(|(key, _)| *key).next_back().filter(|last| last.1 >= weight) else { return false };
-        let mut equals = self.waiting.range((share, most.1, 0)..=most);
-        let Some((key, sign)) = equals.next().map(|(key, (_, held))| (*key, held.sign.clone())) else { return false };
-        self.dequeue(key);
-        sign.makes_way();
-        true
+        let mut these = all.rev().filter(|(_, (_, held))| may(held)).map(|(key, _)| *key);
+        let last = these.next()?;
+        Some(these.take_while(|key| key.1 == last.1).last().unwrap_or(last))
     }
 
     fn enqueue(&mut self, number: u64, held: Held, weight: Weight) {
@@ -365,6 +385,7 @@ impl Table {
         self.networks.entry((held.share, held.network)).or_default().waits += 1;
         self.found.insert(number, Found::Waits(held.share, weight, turn));
         self.waits[held.share] += 1;
+        self.head_bytes[held.share] += held.head_bytes;
         self.waiting.insert((held.share, weight, turn), (number, held));
     }
 
@@ -372,6 +393,7 @@ impl Table {
         let (number, held) = self.waiting.remove(&key)?;
         self.found.remove(&number);
         self.waits[held.share] -= 1;
+        self.head_bytes[held.share] -= held.head_bytes;
         let fewer = |count: &mut Count| count.waits -= 1;
         less(&mut self.clients, (held.share, held.client), fewer);
         less(&mut self.networks, (held.share, held.network), fewer);
@@ -540,7 +562,8 @@ fn less(counts: &mut BTreeMap<(usize, AddressKey), Count>, key: (usize, AddressK
 
 impl Held {
     pub(super) fn new(share: usize, client: IpAddr, entered: Duration, stage: Stage, sign: Arc<Sign>) -> Self {
-        Self { share, client: AddressKey::from_ip(client), network: network(client), entered, stage, sign }
+        let head_bytes = sign.head_bytes.load(Ordering::Relaxed);
+        Self { share, client: AddressKey::from_ip(client), network: network(client), entered, stage, head_bytes, sign }
     }
 
     /// For how long it has been behind, if it may be; below zero: for how long it is not yet.
@@ -575,7 +598,6 @@ fn network(ip: IpAddr) -> AddressKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -893,6 +915,36 @@ mod tests {
         assert_eq!(second.1, Asked::Waits);
         table.leave(honest, now);
         assert_eq!(table.holds(second.0), Some(true), "{others:?}");
+    }
+
+    #[test]
+    fn few_requests_with_long_heads_wait_and_short_ones_make_no_way_for_them() {
+        let (mut table, now) = (Table::new(vec![Share::of(1).waits(64).heads(4_096)]), SECOND);
+        let asks = |table: &mut Table, client, head_bytes: usize| {
+            let (number, sign) = (table.next, Arc::<Sign>::default());
+            sign.head_bytes.store(head_bytes, Ordering::Relaxed);
+            table.next += 1;
+            (number, table.ask(number, Held::new(0, client, now, Stage::Asks, sign)))
+        };
+        assert_eq!(asks(&mut table, many(0), 31_000).1, Asked::Has);
+        let short: Vec<_> = (0..8).map(|n| asks(&mut table, many(100 + n), 4_096)).collect();
+        let long: Vec<_> = (0..64).map(|n| asks(&mut table, many(200 + n), 31_000)).collect();
+        assert!(short.iter().chain(&long).all(|(_, asked)| *asked == Asked::Waits));
+        let waits = |table: &Table, (number, _): &(u64, Asked)| table.holds(*number).is_none();
+        assert!(short.iter().all(|one| waits(&table, one)), "though they have waited longest");
+        assert_eq!(long.iter().filter(|one| waits(&table, one)).count(), (64 - 8) * 4_096 / 31_000);
+        assert!(table.head_bytes[0] <= 64 * 4_096);
+        // Who has more against it is told so at once, but never for a short head.
+        table.known_clients.is_at_fault(AddressKey::from_ip(many(999)), now);
+        assert_eq!(asks(&mut table, many(999), 31_000).1, Asked::Refused);
+        assert_eq!(asks(&mut table, many(999), 4_096).1, Asked::Waits);
+        // Whoever fills the queue with short heads gets no more of it than before.
+        let more: Vec<_> = (0..64).map(|n| asks(&mut table, many(300 + n), 4_096)).collect();
+        assert!(more.iter().all(|one| waits(&table, one)) && table.waits[0] == 64);
+        assert!(table.head_bytes[0] <= 64 * 4_096);
+        more.iter().for_each(|(number, _)| table.gives_up(*number));
+        short.iter().chain(&long).for_each(|(number, _)| table.gives_up(*number));
+        assert_eq!((table.head_bytes[0], table.waiting.len()), (0, 0));
     }
 
     #[test]

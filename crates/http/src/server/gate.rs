@@ -9,6 +9,8 @@
 //! chunks no further head is taken: its answer ends the connection. So chunks are read in one place only. A connection that has changed its
 //! protocol passes as it is.
 //!
+//! While a request is not answered, nothing more is read than shows whether its client is still there: the next head waits in the socket.
+//!
 //! Bounds: one head in memory, and what came behind it in the same read.
 
 use crate::message::head::{Extent, Framing, Head, extent, inspect};
@@ -26,6 +28,9 @@ use tokio::time::{Instant, Sleep};
 
 /// What hyper is given in place of a head that is refused.
 const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nHost: -\r\nConnection: close\r\n\r\n";
+
+/// So much of what comes behind a request that is not answered yet is read: enough to see whether its client is still there.
+const AHEAD: usize = 64;
 
 /// What a gate lets through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +83,12 @@ impl Watch {
         self.0.lock().under_way > 0
     }
 
+    /// Whether each head that was let through has been answered.
+    fn rests(&self) -> bool {
+        let state = self.0.lock();
+        state.under_way == 0 && state.requests == state.heads
+    }
+
     /// Whether its connection ends with this answer.
     pub(crate) fn is_last(&self) -> bool {
         self.0.lock().is_last
@@ -105,6 +116,8 @@ pub(crate) struct Gate<S> {
     /// What came and was not let through yet, and how much of it was looked at.
     held: Vec<u8>,
     seen: usize,
+    /// The next head is held until the request before it is answered.
+    is_stopped: bool,
     /// What may go to hyper, and how much of it has.
     passed: Vec<u8>,
     gone: usize,
@@ -150,6 +163,7 @@ impl<S> Gate<S> {
             is_new,
             held: Vec::new(),
             seen: 0,
+            is_stopped: false,
             passed: Vec::new(),
             gone: 0,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -252,10 +266,7 @@ impl<S> Gate<S> {
     /// Finds out from the answer whether a protocol has been changed, once it is there.
     fn decide(&mut self) {
         if self.next == Next::Undecided {
-            let state = self.watch.0.lock();
-            let (is_raw, is_http) = (state.is_raw, state.under_way == 0 && state.requests == state.heads);
-            drop(state);
-            self.next = match (is_raw, is_http) {
+            self.next = match (self.watch.has_changed_protocol(), self.watch.rests()) {
                 (true, _) => Next::Rest,
                 (false, true) => Next::Head,
                 (false, false) => Next::Undecided,
@@ -395,7 +406,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
                         return Poll::Ready(Ok(()));
                     }
                 }
+                Next::Head if !gate.watch.rests() => {
+                    gate.is_stopped = true;
+                    if !gate.held.is_empty() {
+                        return Poll::Pending;
+                    }
+                    if !ready!(gate.poll_hold(context, &mut buffer.take(AHEAD)))? {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
                 Next::Head => {
+                    gate.is_stopped = false;
                     if gate.held.len() > gate.seen {
                         gate.take_head();
                         continue;
@@ -446,7 +467,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gate<S> {
         // With its answer gone a connection begins to rest, and hyper need not read again by itself.
         let was_undecided = self.next == Next::Undecided;
         self.decide();
-        if was_undecided && self.next != Next::Undecided && !self.held.is_empty() {
+        let is_decided = was_undecided && self.next != Next::Undecided;
+        let goes_on = is_decided || (self.is_stopped && self.watch.rests());
+        if goes_on && !self.held.is_empty() {
+            self.is_stopped = false;
             context.waker().wake_by_ref();
         }
         let _ = self.is_late(context);
@@ -455,5 +479,63 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gate<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    const LIMITS: HeadLimits =
+        HeadLimits { bytes: 32 << 10, fields: 256, time: Duration::from_secs(15), idle: Duration::from_secs(15) };
+
+    #[tokio::test]
+    async fn a_head_behind_a_request_waits_in_the_socket_until_that_is_answered() {
+        let (ours, mut theirs) = tokio::io::duplex(40_000);
+        let watch = Watch::default();
+        let mut gate = Gate::new(ours, watch.clone(), LIMITS, true, None);
+        let head = format!("GET / HTTP/1.1\r\nHost: x\r\nA: {}\r\n\r\n", "a".repeat(31_000));
+        let mut got = vec![0; head.len()];
+        theirs.write_all(head.as_bytes()).await.unwrap();
+        gate.read_exact(&mut got).await.unwrap();
+        assert!(watch.request().is_none());
+        theirs.write_all(head.as_bytes()).await.unwrap();
+        let woken = Arc::new(Woken::default());
+        let waker = woken.clone().into();
+        let (context, mut more) = (&mut Context::from_waker(&waker), [0; 40_000]);
+        for _ in 0..3 {
+            assert!(Pin::new(&mut gate).poll_read(context, &mut ReadBuf::new(&mut more)).is_pending());
+        }
+        assert!((1..=AHEAD).contains(&gate.held.len()), "{} bytes", gate.held.len());
+        assert!(Pin::new(&mut gate).poll_flush(context).is_ready());
+        assert!(!woken.0.load(Ordering::Relaxed), "it is not answered yet");
+        watch.answered();
+        assert!(Pin::new(&mut gate).poll_flush(context).is_ready());
+        assert!(woken.0.load(Ordering::Relaxed), "nobody else tells the reader");
+        gate.read_exact(&mut got).await.unwrap();
+        assert_eq!(got, head.as_bytes());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_leaves_while_it_waits_is_noticed() {
+        let (ours, mut theirs) = tokio::io::duplex(40_000);
+        let watch = Watch::default();
+        let mut gate = Gate::new(ours, watch.clone(), LIMITS, true, None);
+        theirs.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        assert!(gate.read(&mut [0; 1_000]).await.unwrap() > 0 && watch.request().is_none());
+        drop(theirs);
+        assert_eq!(gate.read(&mut [0; 1_000]).await.unwrap(), 0);
     }
 }
