@@ -14,7 +14,7 @@ pub struct RelayConfig {
     pub certificate: PathBuf,
     /// Their key, in PEM.
     pub key: PathBuf,
-    /// Its devices: see [`Devices`].
+    /// Its devices: see [`Devices`](crate::Devices).
     pub devices: PathBuf,
     /// Where it connects to.
     pub allowed: Allowed,
