@@ -75,7 +75,7 @@ fn look() -> io::Result<Here> {
 pub(crate) const LOOKUPS: usize = 256;
 pub(crate) const LOOKUPS_OF_DEVICE: usize = 16;
 
-/// The most that the kernel keeps for another, in bytes: at 50 ms to its destination it carries 20 Mbit/s. Linux takes it twice.
+/// The most that the kernel keeps for a connection whose place is not wide, in bytes: at 50 ms to its destination it carries 20 Mbit/s. Linux takes it twice.
 const NARROW_BYTES: u32 = 128 << 10;
 
 /// Where devices' connections go, and what each device may use for them.

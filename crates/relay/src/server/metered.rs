@@ -51,10 +51,9 @@ impl Metered {
     }
 
     /// The same, reset if it is dropped before it was shut down.
-    pub fn reset_by_drop(self) -> Self {
-        let mut it = self;
-        it.is_reset_by_drop = true;
-        it
+    pub fn reset_by_drop(mut self) -> Self {
+        self.is_reset_by_drop = true;
+        self
     }
 
     /// Breaks off once what was sent has stayed without an acknowledgement for so long.
