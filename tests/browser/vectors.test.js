@@ -13,7 +13,7 @@ const INTEROP = new URL("../interop/node/", import.meta.url);
 const FOLDER = new URL("../../vectors/", import.meta.url);
 const LIMITS = { timeout: 300_000 };
 
-const names = readdirSync(FOLDER, { recursive: true }).filter((name) => name.endsWith(".json"));
+const names = readdirSync(FOLDER, { recursive: true }).filter((name) => /\/.*\.json$/.test(name));
 
 const PAGES = {
   "/": `<!doctype html><title>Vectors</title><script type="module">
