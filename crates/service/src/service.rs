@@ -123,7 +123,7 @@ impl Service {
         let judging = hoop_http::keep_time(&time, shutdown.clone());
         let renewing = self.reload.follow(shutdown.clone());
         tokio::join!(self.server.run(handler, shutdown), worker.run(), keeping, telling, judging, renewing);
-        api.receive.done().await;
+        api.done().await;
     }
 }
 

@@ -26,7 +26,7 @@ pub mod tunnel;
 pub mod uploads;
 
 use crate::config::Config;
-use crate::context::Context;
+use crate::context::{Context, STOP_TIMEOUT};
 use crate::receive::Receive;
 use crate::replay::application::Application;
 use allowance::Allowance;
@@ -35,7 +35,7 @@ use crowd::LISTS_MAX;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use streams::Streams;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 /// What answers requests for the service's own paths.
 pub struct Api {
@@ -55,6 +55,8 @@ pub struct Api {
     pub lists: Arc<Semaphore>,
     /// Tickets that were issued since the service began.
     pub tickets: AtomicU64,
+    /// Has a receiver for each act that is being done.
+    pub acts: watch::Sender<()>,
 }
 
 impl Api {
@@ -69,6 +71,16 @@ impl Api {
             streams: Arc::default(),
             lists: Arc::new(Semaphore::new(LISTS_MAX)),
             tickets: AtomicU64::new(0),
+            acts: watch::Sender::default(),
+        }
+    }
+
+    /// Returns once no message is being taken and nothing that an owner asked for is being done. Whoever asked may have
+    /// left.
+    pub async fn done(&self) {
+        let done = async { tokio::join!(self.receive.intakes.done(), self.acts.closed()) };
+        if tokio::time::timeout(STOP_TIMEOUT, done).await.is_err() {
+            tracing::warn!("stopping while messages are being noted");
         }
     }
 

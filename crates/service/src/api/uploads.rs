@@ -218,7 +218,7 @@ async fn perform(
     act.who = granted.as_ref().ok().map(|grant| grant.owner);
     let granted = granted.and_then(|grant| api.allowance.take_change(grant.payer).map(|()| grant));
     let work = {
-        let api = api.clone();
+        let (api, under_way) = (api.clone(), api.acts.subscribe());
         async move {
             let done = match (granted, action) {
                 (Err(problem), _) => Err(problem),
@@ -230,6 +230,8 @@ async fn perform(
             if !matches!(&done, Err(problem) if problem.code == Code::UploadUnknown) {
                 act.came_to(&api.audit, done.as_ref().map(Entry::state));
             }
+            // In this order: who waits for the end of all acts then has the only handle.
+            drop((api, under_way));
             done
         }
     };

@@ -11,7 +11,7 @@ pub mod room;
 pub mod source;
 
 use crate::config::Config;
-use crate::context::{Context, STOP_TIMEOUT};
+use crate::context::Context;
 use hoop_http::Code;
 use in_flight::InFlight;
 use intakes::Intakes;
@@ -77,13 +77,6 @@ impl Receive {
             counters: Counters::default(),
             body_timeout: config.body_timeout,
             context,
-        }
-    }
-
-    /// Returns once no message is being taken: whoever went away may have left one whose records are being noted.
-    pub async fn done(&self) {
-        if tokio::time::timeout(STOP_TIMEOUT, self.intakes.done()).await.is_err() {
-            tracing::warn!("stopping while messages are being noted");
         }
     }
 }
