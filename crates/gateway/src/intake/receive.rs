@@ -45,7 +45,7 @@ pub async fn offload(
     let announced =
         announced(&receiver.consent.services.destinations.get(), receiver.early, id, query, headers, device);
     let result = match announced {
-        Ok(announced) => match check_destination(receiver, &announced).await {
+        Ok(announced) => match check(receiver, &announced, &body).await {
             Ok(()) => receive_upload(receiver, announced, &mut body).await,
             Err(problem) => Err(problem),
         },
@@ -55,8 +55,13 @@ pub async fn offload(
     result
 }
 
-/// Refuses what cannot be delivered, before anything of the body is read.
-async fn check_destination(receiver: &Receiver, announced: &Announced) -> Result<(), Problem> {
+/// Refuses what brings nothing, and what cannot be delivered, before anything of the body is read. No service is asked for whoever sends nothing: each that waits for an answer keeps a
+/// place from others.
+async fn check(receiver: &Receiver, announced: &Announced, body: &RequestBody) -> Result<(), Problem> {
+    if body.is_over() {
+        let code = if announced.part.is_some() { Code::BodyTruncated } else { Code::BodyNotSealed };
+        return Err(Problem::new(code, "the request has no body"));
+    }
     let Announced { dest, device, permit, .. } = announced;
     receiver.consent.check_destination(dest, *device, permit.as_deref(), announced.is_early()).await
 }

@@ -2,8 +2,8 @@
 
 use crate::support::service::{Service, Weather};
 use crate::support::{
-    GENEROUS, LATER, PRELUDE_LEN, Reply, Running, border, config, head, id_of, post, put, recorded, sealed, send,
-    start, written,
+    GENEROUS, LATER, PRELUDE_LEN, Reply, Running, border, config, head, id_of, post, prelude_header, put, recorded,
+    sealed, send, start, written,
 };
 use hoop_gateway::Config;
 use hoop_http::{empty, full};
@@ -192,6 +192,53 @@ async fn whoever_asks_how_far_an_upload_is_does_not_wait_for_a_service_that_says
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     let asked = tokio::time::timeout(std::time::Duration::from_secs(15), look(gateway.address, &upload)).await;
     assert_eq!(offset(&asked.expect("it waits for each of them")), from);
+}
+
+#[tokio::test]
+async fn whoever_sends_no_body_has_no_service_asked() {
+    async fn is_asked(service: &tokio::net::TcpListener) -> bool {
+        tokio::time::timeout(std::time::Duration::from_millis(100), service.accept()).await.is_ok()
+    }
+    let (gateway, _folder) = gateway().await;
+    let known = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let z = sealed(1, 300_000, LATER);
+    let creation = format!("/offload?dest=http://{}/hoop/post", known.local_addr().unwrap());
+    let creation = Request::post(creation).header("upload-complete", "?0");
+    let upload = send(gateway.address, creation.header("upload-length", z.len()), empty()).await;
+    let upload = upload.header("location").to_owned();
+    let from = usize::try_from(PRELUDE_LEN).unwrap() + 1;
+    assert_eq!(append(&gateway, &upload, &z, 0, from).await.status, 204);
+    let (part, permit) = (&upload[upload.find("/offload").unwrap()..], "AQEB".repeat(38));
+    let (id, prelude, border) = (id_of(&z), prelude_header(&z), border(1));
+    let common = format!("Host: {}\nConnection: close\nHoop-Permit: {permit}\n", gateway.address);
+    while is_asked(&known).await {}
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let dest = format!("http://{}/hoop/post", silent.local_addr().unwrap());
+    for (head, code) in [
+        (format!("POST /offload?dest={dest} HTTP/1.1\n"), "body-not-sealed"),
+        (format!("POST /offload?dest={dest} HTTP/1.1\nContent-Length: 0\n"), "body-not-sealed"),
+        (format!("POST /offload?dest={dest} HTTP/1.1\nUpload-Complete: ?1\nContent-Length: 0\n"), "body-not-sealed"),
+        (
+            format!(
+                "PUT /offload/{id}?dest={dest} HTTP/1.1\nContent-Range: bytes 0-{}/{}\nHoop-Prelude: {prelude}\n",
+                border - 1,
+                z.len()
+            ),
+            "body-truncated",
+        ),
+        (
+            format!(
+                "PATCH {part} HTTP/1.1\nUpload-Offset: {from}\nUpload-Complete: ?1\nContent-Type: application/partial-upload\n"
+            ),
+            "length-inconsistent",
+        ),
+    ] {
+        let mut stream = begin_sending(gateway.address, &format!("{head}{common}\n"), b"").await;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.contains(&format!("\"code\":\"{code}\"")), "{head}: {answer}");
+    }
+    assert!(!is_asked(&silent).await && !is_asked(&known).await, "a service was asked");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Taking one part of a resumable upload: [`Append`].
 
 use super::fields;
-use super::refusal::{Kind, Refusal};
+use super::refusal::Refusal;
 use super::standing::{RESOURCE_SECS, remaining, tail_of};
 use crate::access::consent::Offered;
 use crate::access::receipts::Taken;
@@ -195,18 +195,7 @@ impl Append {
         ended?;
         match taken {
             Some(taken) if taken.state != State::Receiving => Ok(Appended::Whole(taken)),
-            _ if self.complete => {
-                let problem = Problem::new(
-                    Code::LengthInconsistent,
-                    format_args!("it ended after {end} bytes of {}", self.total),
-                );
-                Err(Refusal {
-                    problem: problem.field("Upload-Length"),
-                    complete: false,
-                    offset: Some(end),
-                    kind: Kind::Length,
-                })
-            }
+            _ if self.complete => Err(Refusal::ended(end, self.total)),
             _ => Ok(Appended::Part { offset: end, expires: self.resource.expires }),
         }
     }

@@ -243,6 +243,9 @@ impl Call<'_> {
         if is_empty(body) && self.fields.complete == Some(false) {
             return Ok(self.part(from, resource.expires));
         }
+        if let Some(total) = resource.total.filter(|total| is_empty(body) && from < *total) {
+            return Err(Refusal::ended(from, total));
+        }
         let dest = resource.dest.clone();
         match self.append(token, resource, upload, lock, headers, body).await? {
             Appended::Whole(taken) => Ok(self.whole(&taken, &dest)),

@@ -38,6 +38,11 @@ impl Refusal {
         let problem = Problem::new(Code::LengthInconsistent, detail).field("Upload-Length");
         Self { problem, complete: false, offset: None, kind: Kind::Length }
     }
+
+    /// A last part that ended too soon.
+    pub fn ended(end: u64, total: u64) -> Self {
+        Self { offset: Some(end), ..Self::length(format_args!("it ended after {end} bytes of {total}")) }
+    }
 }
 
 /// Two lengths that were told and differ.
