@@ -5,10 +5,11 @@ use crate::race::{Attempt, Failure, Memory, Race};
 use crate::reachability::{Answer, Probes};
 use crate::{Carrier, Kind, QuicDevice, WebSocketDevice};
 use hoop_units::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::lookup_host;
 use tokio::sync::watch;
@@ -176,7 +177,7 @@ impl Dialer {
     }
 
     fn found(&self) -> MutexGuard<'_, Vec<IpAddr>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        self.found.lock()
     }
 
     /// Waits until carriers of QUIC that were closed, and attempts that lost, have said so to their servers: for three round trips or so.
@@ -191,7 +192,7 @@ impl Dialer {
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     fn has_proxy(&self) -> bool {

@@ -1,10 +1,11 @@
 //! Connections that are over and whose other end is given time to close: [`Goodbyes`].
 
 use hoop_units::AddressKey;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// So many at once, and so many of each address (IPv6: of a /64). A connection that is over holds a descriptor and some 60 KB until its other end has closed as well. Beyond the bounds nobody is waited for.
 #[derive(Clone, Debug)]
@@ -27,10 +28,6 @@ pub(crate) struct Goodbye {
     awaited: Arc<Mutex<Awaited>>,
 }
 
-fn lock(awaited: &Mutex<Awaited>) -> MutexGuard<'_, Awaited> {
-    awaited.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Goodbyes {
     pub(crate) fn new(all: usize, of_peer: usize) -> Self {
         Self { all, of_peer, awaited: Arc::default() }
@@ -38,7 +35,7 @@ impl Goodbyes {
 
     /// One more, if there is room for it.
     pub(crate) fn begin(&self, peer: IpAddr) -> Option<Goodbye> {
-        let (peer, awaited) = (AddressKey::from_ip(peer), &mut *lock(&self.awaited));
+        let (peer, awaited) = (AddressKey::from_ip(peer), &mut *self.awaited.lock());
         let own = awaited.peers.get(&peer).copied().unwrap_or_default();
         if awaited.all >= self.all || own >= self.of_peer {
             return None;
@@ -51,7 +48,7 @@ impl Goodbyes {
 
 impl Drop for Goodbye {
     fn drop(&mut self) {
-        let awaited = &mut *lock(&self.awaited);
+        let awaited = &mut *self.awaited.lock();
         awaited.all -= 1;
         if let Entry::Occupied(mut own) = awaited.peers.entry(self.peer) {
             *own.get_mut() -= 1;
@@ -76,6 +73,6 @@ mod tests {
         assert!(begin("192.0.2.3").is_none());
         drop((first, second));
         assert!(begin("192.0.2.1").is_some());
-        assert_eq!(lock(&goodbyes.awaited).peers.len(), 1, "who has none is forgotten");
+        assert_eq!(goodbyes.awaited.lock().peers.len(), 1, "who has none is forgotten");
     }
 }

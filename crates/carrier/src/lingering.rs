@@ -5,13 +5,14 @@
 //! reset then. Whoever begins handshakes and leaves them, or has them make way, pays nothing for what lingers; so it is counted against his address.
 
 use hoop_units::AddressKey;
+use parking_lot::Mutex;
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -74,7 +75,7 @@ pub(crate) struct Drivers(Mutex<Option<AbortHandle>>);
 impl Drivers {
     /// The task that was begun last, once.
     pub(crate) fn last(&self) -> Option<AbortHandle> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 
@@ -85,16 +86,12 @@ impl Runtime for Drivers {
 
     fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let task = tokio::spawn(driver).abort_handle();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        *self.0.lock() = Some(task);
     }
 
     fn wrap_udp_socket(&self, socket: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
         TokioRuntime.wrap_udp_socket(socket)
     }
-}
-
-fn lock(counted: &Mutex<Counted>) -> MutexGuard<'_, Counted> {
-    counted.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Counted {
@@ -119,12 +116,12 @@ impl Lingering {
 
     /// How many linger.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.counted).all.lingering()
+        self.counted.lock().all.lingering()
     }
 
     /// Whether an address may begin another connection.
     pub(crate) fn admits(&self, peer: IpAddr) -> bool {
-        let counted = lock(&self.counted);
+        let counted = self.counted.lock();
         let own = counted.peers.get(&AddressKey::from_ip(peer)).copied().unwrap_or_default().lingering();
         own == 0 || (own < self.of_peer && counted.all.lingering() < self.all)
     }
@@ -132,7 +129,7 @@ impl Lingering {
     /// A connection begins.
     pub(crate) fn begin(&self, peer: IpAddr) -> (There, OfUse) {
         let (peer, counted) = (AddressKey::from_ip(peer), || self.counted.clone());
-        lock(&self.counted).change(peer, |count| {
+        self.counted.lock().change(peer, |count| {
             count.there += 1;
             count.of_use += 1;
         });
@@ -142,13 +139,13 @@ impl Lingering {
 
 impl Drop for There {
     fn drop(&mut self) {
-        lock(&self.counted).change(self.peer, |count| count.there -= 1);
+        self.counted.lock().change(self.peer, |count| count.there -= 1);
     }
 }
 
 impl Drop for OfUse {
     fn drop(&mut self) {
-        lock(&self.counted).change(self.peer, |count| count.of_use -= 1);
+        self.counted.lock().change(self.peer, |count| count.of_use -= 1);
         // Without a runtime, the task has ended with it. quinn forgets a connection whose task is dropped, once nobody else has it.
         if let (Some(driver), Ok(runtime)) = (self.driver.take(), Handle::try_current()) {
             runtime.spawn(async move {
@@ -186,6 +183,6 @@ mod tests {
         assert!(begin("192.0.2.1").is_some(), "they are forgotten");
         drop((third_use, third, fifth_use, fifth));
         assert_eq!(lingering.count(), 1);
-        assert_eq!(lock(&lingering.counted).peers.len(), 1, "who has none is forgotten");
+        assert_eq!(lingering.counted.lock().peers.len(), 1, "who has none is forgotten");
     }
 }

@@ -3,9 +3,10 @@
 use crate::lingering::OfUse;
 use crate::tcp::Watch;
 use hoop_units::AddressKey;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -99,10 +100,6 @@ fn network(peer: AddressKey) -> Option<Network> {
     (network != Network::default()).then_some(network)
 }
 
-fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Peers {
     /// `all` places, of which a peer may have `of_peer`.
     pub(crate) fn new(all: usize, of_peer: usize) -> Self {
@@ -111,7 +108,7 @@ impl Peers {
 
     /// How many places are taken.
     pub(crate) fn taken(&self) -> usize {
-        lock(&self.held).count
+        self.held.lock().count
     }
 
     /// A place, unless the peer has as many as it may and all of these have spoken, or all are taken and nobody has more than it has. `is_its_own`: whether the address was shown to be the
@@ -127,7 +124,7 @@ impl Peers {
 
     fn take_of(&self, peer: IpAddr, is_its_own: bool, patience: Patience, roll: Option<u64>) -> Result<Place, Full> {
         let peer = AddressKey::from_ip(peer);
-        let held = &mut *lock(&self.held);
+        let held = &mut *self.held.lock();
         let has = held.peers.get(&peer).map_or(0, BTreeMap::len);
         let now = Instant::now();
         if is_its_own && held.own(peer) >= self.of_peer {
@@ -154,7 +151,7 @@ impl Peers {
 
     /// Its connection is counted by this.
     pub(crate) fn set_use(&self, key: Key, of_use: OfUse) {
-        let held = &mut *lock(&self.held);
+        let held = &mut *self.held.lock();
         if let Some(taken) = held.taken(key) {
             taken.of_use = Some(of_use);
         }
@@ -162,7 +159,7 @@ impl Peers {
 
     /// What has the place ends by this if it is to make way.
     pub(crate) fn set_task(&self, key: Key, task: AbortHandle) {
-        let held = &mut *lock(&self.held);
+        let held = &mut *self.held.lock();
         if let Some(taken) = held.taken(key) {
             taken.task = Some(task);
         }
@@ -281,34 +278,34 @@ impl Place {
 
     /// What its handshake begins with has come.
     pub(crate) fn speaks(&self) {
-        if let Some(taken) = lock(&self.held).taken(self.key) {
+        if let Some(taken) = self.held.lock().taken(self.key) {
             taken.has_spoken = true;
         }
     }
 
     /// The server has answered what came, and waits for its peer.
     pub(crate) fn is_answered(&self, watch: Watch) {
-        if let Some(taken) = lock(&self.held).taken(self.key) {
+        if let Some(taken) = self.held.lock().taken(self.key) {
             (taken.awaited, taken.watch) = (Some(Instant::now()), Some(watch));
         }
     }
 
     /// Its handshake has ended well: nothing is awaited of the peer.
     pub(crate) fn is_done(&self) {
-        if let Some(taken) = lock(&self.held).taken(self.key) {
+        if let Some(taken) = self.held.lock().taken(self.key) {
             taken.awaited = None;
         }
     }
 
     /// What its connection is counted by, which goes on.
     pub(crate) fn take_use(&self) -> Option<OfUse> {
-        lock(&self.held).taken(self.key)?.of_use.take()
+        self.held.lock().taken(self.key)?.of_use.take()
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        lock(&self.held).free(self.key);
+        self.held.lock().free(self.key);
     }
 }
 
@@ -348,7 +345,7 @@ mod tests {
         let [first, second] = [0; 2].map(|_| peers.take_settled(peer, 0).unwrap());
         first.speaks();
         let third = peers.take_settled(peer, 0).unwrap();
-        let has = |place: &Place| lock(&peers.held).taken(place.key()).is_some();
+        let has = |place: &Place| peers.held.lock().taken(place.key()).is_some();
         assert_eq!([&first, &second, &third].map(has), [true, false, true]);
         third.speaks();
         tokio::time::advance(MOMENT).await;
@@ -368,7 +365,7 @@ mod tests {
         tokio::time::advance(MOMENT).await;
         let _fourth = peers.take_settled(ip("192.0.2.4"), 0).unwrap();
         let _fifth = peers.take_settled(ip("192.0.2.5"), 0).unwrap();
-        assert!(lock(&peers.held).taken(first.as_ref().unwrap().key()).is_some(), "the silent ones made way");
+        assert!(peers.held.lock().taken(first.as_ref().unwrap().key()).is_some(), "the silent ones made way");
         assert_eq!(peers.take_settled(ip("192.0.2.6"), 0).unwrap_err(), Full::ForAMoment);
         assert_eq!(peers.take_settled(ip("192.0.2.1"), 0).unwrap_err(), Full::OfPeer, "nobody has more");
         tokio::time::advance(MOMENT).await;
@@ -420,7 +417,7 @@ mod tests {
                 queue.push_back((now, true, now as u32));
             }
             devices.retain(|(until, place)| {
-                let is_there = lock(&peers.held).taken(place.key()).is_some();
+                let is_there = peers.held.lock().taken(place.key()).is_some();
                 crowd.ended += usize::from(is_there && *until <= now);
                 is_there && now < *until
             });
@@ -446,7 +443,7 @@ mod tests {
                     Err(_) => {}
                 }
             }
-            strange.retain(|place: &Place| lock(&peers.held).taken(place.key()).is_some());
+            strange.retain(|place: &Place| peers.held.lock().taken(place.key()).is_some());
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         crowd
@@ -489,7 +486,7 @@ mod tests {
         let come = |from: u8, takes: &dyn Fn(&Peers, IpAddr) -> Option<Place>| {
             (from..from + 100).filter_map(|at| takes(&peers, ip(&format!("192.0.2.{at}")))).collect::<Vec<_>>()
         };
-        let has = |places: &[Place]| places.iter().all(|place| lock(&peers.held).taken(place.key()).is_some());
+        let has = |places: &[Place]| places.iter().all(|place| peers.held.lock().taken(place.key()).is_some());
         for takes in [
             (&|peers: &Peers, peer| peers.take(peer, true)) as &dyn Fn(&Peers, IpAddr) -> Option<Place>,
             &|peers, peer| peers.take_settled(peer, 0).ok().inspect(Place::speaks),
@@ -512,7 +509,7 @@ mod tests {
         let begin = |peer: &str| peers.take_settled(ip(peer), 0).inspect(Place::speaks);
         let few: Vec<_> = (0..8).map(|at| begin(&format!("2001:db8:1:{at}::1")).unwrap()).collect();
         let many: Vec<_> = (0..56).map(|at| begin(&format!("2001:db8:2:{at}::1")).unwrap()).collect();
-        let has = |place: &Place| lock(&peers.held).taken(place.key()).is_some();
+        let has = |place: &Place| peers.held.lock().taken(place.key()).is_some();
         assert_eq!(begin("2001:db8:2:99::1").unwrap_err(), Full::OfPeer, "whoever accepts does not wait for it");
         tokio::time::advance(MOMENT).await;
         let others: Vec<_> = (0..40).map(|at| begin(&format!("198.51.100.{at}"))).collect();

@@ -1,10 +1,11 @@
 //! By what a server tells devices that it has forgotten their connections: [`ResetKey`].
 
+use parking_lot::Mutex;
 use quinn::EndpointConfig;
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, HashedConnectionIdGenerator, InvalidCid};
 use ring::hmac;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Resets that a server sends within a second, on average. A connection's packet that comes to a server without that connection is answered by one, which is smaller: whoever makes such packets up takes a few
@@ -69,7 +70,7 @@ impl ConnectionIdGenerator for Names {
 
     fn validate(&self, name: &ConnectionId) -> Result<(), InvalidCid> {
         self.names.validate(name)?;
-        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut budget = self.budget.lock();
         if budget.take(Instant::now()) { Ok(()) } else { Err(InvalidCid) }
     }
 

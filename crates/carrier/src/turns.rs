@@ -4,11 +4,12 @@
 //! endpoint moves to another socket. The connection hears of both together, ends, and asks its endpoint for something after it has said goodbye; quinn-proto 0.11 panics at that (quinn
 //! #1645), and a program ends. In turns nothing waits: whatever the endpoint has for a connection, the connection has handled before anybody moves the endpoint.
 
+use parking_lot::{Mutex, MutexGuard};
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::sync::mpsc;
@@ -30,7 +31,7 @@ impl Turns {
         let turn = Arc::new(Mutex::new(()));
         let (turns, mut drivers) = (turn.clone(), Vec::new());
         tokio::spawn(poll_fn(move |cx| {
-            let _turn = lock(&turns);
+            let _turn = turns.lock();
             take_turns(&mut beginning, &mut drivers, cx)
         }));
         Arc::new(Self { begun, turn })
@@ -38,7 +39,7 @@ impl Turns {
 
     /// Until this is dropped, nothing runs; and nothing waits for a connection meanwhile.
     pub(crate) fn pause(&self) -> MutexGuard<'_, ()> {
-        lock(&self.turn)
+        self.turn.lock()
     }
 }
 
@@ -58,10 +59,6 @@ fn take_turns(
     // The endpoint is the first: what it has for its connections, they handle in the same turn.
     drivers.retain_mut(|driver| driver.as_mut().poll(cx).is_pending());
     if is_over && drivers.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-}
-
-fn lock(turn: &Mutex<()>) -> MutexGuard<'_, ()> {
-    turn.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Runtime for Turns {

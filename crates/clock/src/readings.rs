@@ -3,7 +3,7 @@
 use hoop_timekeeper::Reading;
 use hoop_timekeeper::simulated::Machine;
 use hoop_units::Timestamp;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 use std::time::SystemTime;
 
 /// The clocks of a machine; a test has others.
@@ -43,16 +43,12 @@ impl Readings for Mutex<Machine> {
     }
 
     fn read(&self) -> Reading {
-        locked(self).reading()
+        self.lock().reading()
     }
 
     fn boot(&self) -> String {
-        locked(self).boot()
+        self.lock().boot()
     }
-}
-
-fn locked(machine: &Mutex<Machine>) -> MutexGuard<'_, Machine> {
-    machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(target_os = "linux")]

@@ -13,13 +13,14 @@ use crate::model::upload::{Reason, Upload};
 use crate::receive::payload::{Payload, Sealed};
 use crate::spool::SEGMENTS;
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A copy of the index is tried so often. It is in vain only if the gateway begins its log anew in the middle, which it does after a
 /// megabyte of changes.
@@ -45,7 +46,7 @@ struct Outside {
 
 impl Outside {
     fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock()
     }
 
     fn file(&self, id: UploadId) -> PathBuf {

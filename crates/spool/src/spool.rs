@@ -26,14 +26,15 @@ use crate::receive::payload::Payload;
 use crate::receive::room::Room;
 use crate::receive::shared::Shared;
 use hoop_units::{AddressKey, ByteRange, RangeSet, UnixTime, UploadId};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// How many uploads are read at a time by who looks at many: each may have a thousand spans.
@@ -984,7 +985,7 @@ mod tests {
         let (behind, other) = (intake.behind().unwrap(), intake.another());
         let (begun, has_begun) = std::sync::mpsc::channel();
         let (over, is_over) = std::sync::mpsc::channel();
-        *spool.shared.disk.failing_write_out.lock().unwrap() = Some(Box::new(move || {
+        *spool.shared.disk.failing_write_out.lock() = Some(Box::new(move || {
             begun.send(()).unwrap();
             // Time for the commit to go by, if nothing holds it back.
             let _ = is_over.recv_timeout(Duration::from_millis(300));
@@ -1024,8 +1025,8 @@ mod tests {
         intake.commit(ByteRange::new(7, 50), NOW).unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
         let other = spool.clone();
-        *spool.shared.disk.before_going.lock().unwrap() = Some(Box::new(move || {
-            let is_free = other.shared.lives.try_lock().is_ok();
+        *spool.shared.disk.before_going.lock() = Some(Box::new(move || {
+            let is_free = other.shared.lives.try_lock().is_some();
             let again = std::thread::spawn(move || {
                 let Begin::Take(mut intake) = other.begin(&offer(b"prelude")).unwrap() else { panic!("it is missing") };
                 intake.write_at(50, &[8; 50]).unwrap();
@@ -1049,8 +1050,8 @@ mod tests {
     fn beside_going(spool: &Spool, going: impl FnOnce()) -> (bool, RangeSet) {
         let (sender, receiver) = std::sync::mpsc::channel();
         let other = spool.clone();
-        *spool.shared.disk.before_going.lock().unwrap() = Some(Box::new(move || {
-            let is_free = other.shared.lives.try_lock().is_ok();
+        *spool.shared.disk.before_going.lock() = Some(Box::new(move || {
+            let is_free = other.shared.lives.try_lock().is_some();
             let again = std::thread::spawn(move || {
                 let Begin::Take(intake) = other.begin(&offer(b"prelude")).unwrap() else { panic!("it is missing") };
                 intake.stored()
@@ -1153,7 +1154,7 @@ mod tests {
                 assert!(std::time::Instant::now() < end, "it does not come to be recorded");
                 std::thread::yield_now();
             }
-            assert!(spool.shared.lives.try_lock().is_ok(), "others may begin");
+            assert!(spool.shared.lives.try_lock().is_some(), "others may begin");
             drop(index);
             let (Begin::Complete(upload), ()) = begun.join().unwrap().unwrap() else { panic!("all of it is here") };
             assert_eq!(upload.deadline, later.deadline);

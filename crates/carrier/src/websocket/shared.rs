@@ -3,9 +3,10 @@
 use super::frames::Violation;
 use super::lanes::{Key, Lanes, Message, Wakers};
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
 /// What there is to write.
@@ -76,7 +77,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Changes lanes, and wakes whoever may now go on.

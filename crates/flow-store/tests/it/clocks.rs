@@ -3,9 +3,10 @@
 use crate::{kept, name, right};
 use hoop_flow_store::{ByteStore as _, Clock, Due, FlowStore as _, Life, Settings, Store, When};
 use hoop_timekeeper::simulated::Machine;
+use parking_lot::Mutex;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 const DAY: u64 = 86_400;
 const START: u64 = 1_795_000_000;
@@ -33,7 +34,7 @@ fn park(store: &Store, number: u64) {
 
 /// So many seconds pass; which flows have expired.
 fn pass(machine: &Shared, store: &Store, secs: u64) -> Vec<u64> {
-    machine.lock().unwrap().rests(secs);
+    machine.lock().rests(secs);
     let due = store.tick().unwrap().into_iter().map(|due| match due {
         Due::Expired(kept) => kept.record.name.flow.0,
         Due::Park(name) => panic!("{name:?} is parked"),
@@ -52,15 +53,15 @@ fn what_is_parked_outlives_a_clock_that_jumps_and_expires_when_its_time_has_pass
     park(&store, 1);
     // 40 days, ten years, in 1970: while it runs, and when the machine is started with its clock so.
     for off in [40 * DAY as i64, 3_650 * DAY as i64, -(START as i64)] {
-        machine.lock().unwrap().off = off;
+        machine.lock().off = off;
         assert_eq!((pass(&machine, &store, 600), is_held(&store, 1)), (vec![], true), "{off}");
         drop(store);
-        machine.lock().unwrap().is_off(60, off);
+        machine.lock().is_off(60, off);
         store = open(folder.path(), &machine);
         assert_eq!((pass(&machine, &store, 600), is_held(&store, 1)), (vec![], true), "after a start, {off}");
     }
     drop(store);
-    machine.lock().unwrap().is_off(60, 0);
+    machine.lock().is_off(60, 0);
     let store = open(folder.path(), &machine);
     assert_eq!((pass(&machine, &store, 2 * DAY), is_held(&store, 1)), (vec![], true));
     assert_eq!((pass(&machine, &store, 31 * DAY), is_held(&store, 1)), (vec![1], false));
@@ -71,7 +72,7 @@ fn what_was_parked_while_the_clock_was_ahead_is_not_kept_for_years() {
     let folder = crate::folder();
     let (machine, store) = sure(folder.path());
     let is_set = |off: i64| {
-        let mut machine = machine.lock().unwrap();
+        let mut machine = machine.lock();
         (machine.off, machine.ntp) = (off, Some(off));
     };
     is_set(1_000 * DAY as i64);

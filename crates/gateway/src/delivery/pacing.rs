@@ -14,12 +14,13 @@ use budget::BudgetShell;
 use hoop_dispatch::{Background, Gate, Opening, RateLimit, least_rate};
 use hoop_http::{Clock, Shutdown};
 use hoop_units::{Bitrate, Duration, Timestamp, UnixTime};
+use parking_lot::{Mutex, MutexGuard};
 use socket::{Counters, HEADER_BYTES, PacedSocket};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpStream;
 
 /// Rates are worked out anew so often while something is connected: within a round trip or two of most lines.
@@ -221,11 +222,11 @@ impl Pacer {
     }
 
     fn connections(&self) -> MutexGuard<'_, BTreeMap<u64, Paced>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Ending attempts before their time: [`Slots`]. The scheduler tells, and the attempts obey.
 
 use hoop_units::UploadId;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::watch;
 
 /// The attempts under way; as many as there are slots.
@@ -24,7 +25,7 @@ impl Slots {
     /// An attempt begins.
     pub fn begin(self: &Arc<Self>, id: UploadId) -> Slot {
         let (sender, told) = watch::channel(Told::Go);
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id, sender);
+        self.running.lock().insert(id, sender);
         Slot { slots: self.clone(), id, told }
     }
 
@@ -57,7 +58,7 @@ impl Slots {
     }
 
     fn tell(&self, id: UploadId, change: impl FnOnce(&mut Told)) {
-        if let Some(sender) = self.running.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
+        if let Some(sender) = self.running.lock().get(&id) {
             sender.send_modify(change);
         }
     }
@@ -81,6 +82,6 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        self.slots.running.lock().remove(&self.id);
     }
 }

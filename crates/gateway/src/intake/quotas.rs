@@ -7,8 +7,9 @@ use crate::core::device_limits::{AWAY, DeviceLimits};
 use hoop_http::{Code, Problem};
 use hoop_spool::PROMISED_MAX;
 use hoop_units::{AddressKey, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Devices whose rates are remembered; beyond it the one that has been quiet longest is forgotten, and begins anew. More than a LAN's address range
@@ -205,7 +206,7 @@ impl Devices {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<AddressKey, Lately>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

@@ -5,8 +5,9 @@
 
 use hoop_http::{Code, Problem};
 use hoop_spool::Token;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::{OwnedMutexGuard, watch};
 
 /// The resources that are in use. Holds no more than there are requests under way.
@@ -43,7 +44,7 @@ impl ResourceLocks {
     }
 
     fn slot(&self, token: Token) -> Arc<Slot> {
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.0.lock();
         slots.retain(|_, slot| slot.strong_count() > 0);
         if let Some(slot) = slots.get(&token).and_then(Weak::upgrade) {
             return slot;
@@ -100,6 +101,6 @@ mod tests {
         }
         drop((second, other));
         locks.take(one).await;
-        assert_eq!(locks.0.lock().unwrap().len(), 1, "what nobody uses is forgotten");
+        assert_eq!(locks.0.lock().len(), 1, "what nobody uses is forgotten");
     }
 }

@@ -160,8 +160,8 @@ impl Destinations {
 mod tests {
     use super::*;
     use hoop_http::{ConnectError, Connector, tls};
+    use parking_lot::Mutex;
     use std::collections::BTreeMap;
-    use std::sync::Mutex;
 
     fn destinations(allowed: &[&str]) -> Destinations {
         Destinations::new(allowed.iter().map(|text| text.parse().unwrap()).collect(), &[])
@@ -247,14 +247,14 @@ mod tests {
         let connector = Connector::new(tls::client_config(&[]).unwrap()).with_addresses(by_hand).guarded(Arc::new(
             move |origin, address| {
                 if guard(origin, address) {
-                    recorded.lock().unwrap().push(address.ip().to_string());
+                    recorded.lock().push(address.ip().to_string());
                 }
                 false
             },
         ));
         let failed = connector.connect(&dest.origin).await.expect_err("nothing is permitted in the end");
         assert!(matches!(failed, ConnectError::Forbidden { .. }), "{failed}");
-        let usable = seen.lock().unwrap().join(",");
+        let usable = seen.lock().join(",");
         if usable.is_empty() { "none".to_owned() } else { usable }
     }
 

@@ -15,10 +15,11 @@ use crate::context::Context;
 use hoop_http::Code;
 use in_flight::InFlight;
 use intakes::Intakes;
+use parking_lot::Mutex;
 use room::{Limits, Room};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// What takes uploads in.
@@ -51,12 +52,12 @@ pub struct Counters {
 impl Counters {
     /// One more message was refused.
     pub fn refuse(&self, code: Code) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(code.name()).or_default() += 1;
+        *self.refused.lock().entry(code.name()).or_default() += 1;
     }
 
     /// How many were refused, by code.
     pub fn refused(&self) -> BTreeMap<&'static str, u64> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.refused.lock().clone()
     }
 }
 

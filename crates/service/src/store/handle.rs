@@ -9,11 +9,12 @@ use super::{Bodies, Changed, Index, Sealed, StoreError};
 use crate::model::{Change, Marked, State, Tag, Upload};
 use hoop_files::LockError;
 use hoop_units::{UnixTime, UploadId};
+use parking_lot::Mutex;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::broadcast;
 
@@ -66,7 +67,7 @@ impl Parts {
 
     /// Opens it, unless it is open; false: there is no room.
     fn try_open(&self) -> Result<bool, StoreError> {
-        let _turn = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.opening.lock();
         if self.open.get().is_some() {
             return Ok(true);
         }

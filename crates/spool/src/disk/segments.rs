@@ -7,13 +7,14 @@
 
 use crate::disk::sys;
 use hoop_units::{ByteRange, RangeSet};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// Uploads of up to so many bytes of Z share segments: photos on a web page, messages, thumbnails. For what is longer, a file of its own costs little
 /// beside its bytes.
@@ -180,7 +181,7 @@ impl Segments {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -200,7 +201,7 @@ impl Segment {
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeMap<u64, Holders>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     /// Its number.

@@ -36,13 +36,13 @@ pub trait Source {
 #[derive(Default)]
 pub struct Disk {
     #[cfg(test)]
-    acts: std::sync::Mutex<Vec<Act>>,
+    acts: parking_lot::Mutex<Vec<Act>>,
     /// Done once before something is given back, or removed.
     #[cfg(test)]
-    pub before_going: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    pub before_going: parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// Done once instead of a write-out, which fails.
     #[cfg(test)]
-    pub failing_write_out: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    pub failing_write_out: parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 /// What was done, in the tests' notes.
@@ -85,7 +85,7 @@ impl Disk {
     /// Has the kernel write out what a payload has there, and waits until it has.
     pub fn write_out(&self, file: &File, range: ByteRange) -> io::Result<()> {
         #[cfg(test)]
-        if let Some(meanwhile) = self.failing_write_out.lock().unwrap().take() {
+        if let Some(meanwhile) = self.failing_write_out.lock().take() {
             meanwhile();
             return Err(io::Error::other("the disk does not take it"));
         }
@@ -123,7 +123,7 @@ impl Disk {
     /// Something goes otherwise.
     #[cfg(test)]
     pub fn goes(&self) {
-        if let Some(act) = self.before_going.lock().unwrap().take() {
+        if let Some(act) = self.before_going.lock().take() {
             act();
         }
     }
@@ -139,7 +139,7 @@ impl Disk {
 
     #[cfg(test)]
     fn note(&self, act: impl FnOnce() -> Act) {
-        self.acts.lock().unwrap().push(act());
+        self.acts.lock().push(act());
     }
 
     #[cfg(not(test))]
@@ -149,7 +149,7 @@ impl Disk {
     /// What was done since this was asked last.
     #[cfg(test)]
     pub fn acts(&self) -> Vec<Act> {
-        std::mem::take(&mut self.acts.lock().unwrap())
+        std::mem::take(&mut self.acts.lock())
     }
 }
 

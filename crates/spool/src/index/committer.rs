@@ -7,10 +7,11 @@
 use crate::disk::segments::Segment;
 use crate::index::{Durable, Index, Rules, Step, Terms, Turn};
 use crate::model::error::StoreError;
+use parking_lot::{Condvar, Mutex};
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// So many are committed together: their news is some 40 KiB, which a slow disk takes in a fraction of a second.
 const GROUP_MAX: usize = 64;
@@ -45,14 +46,14 @@ impl<T, W: Fn(&Connection, &Rules) -> Result<T, StoreError>> Job<T, W> {
 
     /// `None`: it is still to be done.
     pub fn take_outcome(&self) -> Option<Result<T, StoreError>> {
-        lock(&self.outcome).take()
+        self.outcome.lock().take()
     }
 
     /// Waits until it is done, or leads.
     fn wait(&self) -> Turn {
-        let mut turn = lock(&self.turn);
+        let mut turn = self.turn.lock();
         while *turn == Turn::Waits {
-            turn = self.told.wait(turn).unwrap_or_else(PoisonError::into_inner);
+            self.told.wait(&mut turn);
         }
         *turn
     }
@@ -66,16 +67,16 @@ impl<T: Send, W: Fn(&Connection, &Rules) -> Result<T, StoreError> + Send + Sync>
     fn run(&self, tx: &Connection, rules: &Rules) -> bool {
         let outcome = (self.work)(tx, rules);
         let done = outcome.is_ok();
-        *lock(&self.outcome) = Some(outcome);
+        *self.outcome.lock() = Some(outcome);
         done
     }
 
     fn fail(&self, error: StoreError) {
-        *lock(&self.outcome) = Some(Err(error));
+        *self.outcome.lock() = Some(Err(error));
     }
 
     fn tell(&self, turn: Turn) {
-        let before = std::mem::replace(&mut *lock(&self.turn), turn);
+        let before = std::mem::replace(&mut *self.turn.lock(), turn);
         // Who leads does not wait.
         if before == Turn::Waits {
             self.told.notify_one();
@@ -102,7 +103,7 @@ impl Committer {
         work: impl Fn(&Connection, &Rules) -> Result<T, StoreError> + Send + Sync + 'static,
     ) -> Result<T, StoreError> {
         let job = Arc::new(Job::new(terms, work));
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         queue.waiting.push(job.clone());
         if !std::mem::replace(&mut queue.is_led, true) {
             job.tell(Turn::Leads);
@@ -117,19 +118,19 @@ impl Committer {
     /// Commits a group.
     fn lead(&self, index: &Mutex<Index>, ground: &impl Ground) {
         // Here one waits for whoever else uses the index; what comes meanwhile is of the group.
-        drop(lock(index));
-        let mut queue = lock(&self.queue);
+        drop(index.lock());
+        let mut queue = self.queue.lock();
         let most = queue.waiting.len().min(GROUP_MAX);
         let group: Vec<Arc<dyn Step>> = queue.waiting.drain(..most).collect();
         drop(queue);
         let synced = sync(&group, ground);
         if !synced.is_empty() {
-            let mut index = lock(index);
+            let mut index = index.lock();
             let durable = index.commit_all(&synced);
             ground.recorded(durable);
         }
         // First the one that leads next, so that the index does not rest meanwhile.
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         match queue.waiting.first() {
             Some(next) => next.tell(Turn::Leads),
             None => queue.is_led = false,
@@ -141,7 +142,7 @@ impl Committer {
     /// How many wait.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        lock(&self.queue).waiting.len()
+        self.queue.lock().waiting.len()
     }
 }
 
@@ -173,8 +174,4 @@ fn sync(group: &[Arc<dyn Step>], ground: &impl Ground) -> Vec<Arc<dyn Step>> {
         }
     }
     synced
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,7 +8,7 @@ use crate::receive::live::Live;
 use crate::receive::lives::Lives;
 use crate::receive::shared::Shared;
 use hoop_units::UploadId;
-use std::sync::{MutexGuard, PoisonError};
+use parking_lot::MutexGuard;
 
 /// Uploads that are leaving, until this is dropped.
 pub struct Leaving<'a> {
@@ -34,13 +34,15 @@ impl Drop for Leaving<'_> {
 
 impl Shared {
     pub fn lives(&self) -> MutexGuard<'_, Lives> {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lives.lock()
     }
 
     /// The same, once `id` is not leaving.
     pub fn lives_without(&self, id: UploadId) -> MutexGuard<'_, Lives> {
         let is_leaving = |lives: &mut Lives| lives.leaving.contains(&id);
-        self.left.wait_while(self.lives(), is_leaving).unwrap_or_else(PoisonError::into_inner)
+        let mut lives = self.lives();
+        self.left.wait_while(&mut lives, is_leaving);
+        lives
     }
 
     /// Marks those of `ids` that nobody is at as leaving.

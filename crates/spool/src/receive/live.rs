@@ -4,7 +4,7 @@ use crate::disk::checksums::Checksums;
 use crate::disk::segments::Body;
 use crate::model::upload::Offer;
 use hoop_units::{RangeSet, UploadId};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 /// An upload that is being received: shared by its senders, gone with the last.
 pub struct Live {
@@ -53,7 +53,7 @@ impl Live {
 
     /// Until this is dropped, nobody else commits.
     pub fn one_at_a_time(&self) -> MutexGuard<'_, ()> {
-        self.commit.lock().unwrap_or_else(PoisonError::into_inner)
+        self.commit.lock()
     }
 
     /// A later message may bring another deadline.
@@ -63,6 +63,6 @@ impl Live {
     }
 
     pub fn state(&self) -> MutexGuard<'_, LiveState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

@@ -5,9 +5,10 @@ use crate::disk::segments::Body;
 use crate::index::KeptFile;
 use crate::model::error::{ReadError, StoreError};
 use hoop_units::{ByteRange, RangeSet};
+use parking_lot::Mutex;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The stored bytes of an upload, for reading. They stay readable while this is held, even if the upload ends. If somebody
 /// sends it then, a file of its own is given back at once, and reads as damaged.
@@ -100,7 +101,7 @@ impl Payload {
 
     fn sum(&self, record: u64) -> Result<Option<u32>, StoreError> {
         let (number, place) = (record / PART_RECORDS, (record % PART_RECORDS) as usize);
-        let mut part = self.part.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut part = self.part.lock();
         let sums = match part.take().filter(|(known, _)| *known == number) {
             Some((_, sums)) if sums[place] != 0 => sums,
             // It may have been recorded since.

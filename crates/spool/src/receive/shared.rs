@@ -14,13 +14,14 @@ use crate::receive::lives::Lives;
 use crate::receive::payload::Sealed;
 use crate::receive::room::Room;
 use hoop_units::{AddressKey, ByteRange, RangeSet, UnixTime, UploadId};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// What the spool and its intakes share. Locks are taken in this order: `lives`, an upload's own, `index`, `room`, `early`.
 pub struct Shared {
@@ -104,7 +105,7 @@ impl Sealed for Shared {
 
 impl Shared {
     pub fn index(&self) -> MutexGuard<'_, Index> {
-        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index.lock();
         index.recover();
         index
     }
@@ -203,15 +204,15 @@ impl Shared {
     }
 
     fn going(&self) -> MutexGuard<'_, Going> {
-        self.going.lock().unwrap_or_else(PoisonError::into_inner)
+        self.going.lock()
     }
 
     pub fn room(&self) -> MutexGuard<'_, Room> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+        self.room.lock()
     }
 
     pub fn early(&self) -> MutexGuard<'_, BTreeMap<UploadId, AddressKey>> {
-        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+        self.early.lock()
     }
 
     /// What `device` has here, as it counts where it is asked for one of its uploads.

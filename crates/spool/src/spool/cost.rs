@@ -8,10 +8,11 @@ use crate::model::state::State;
 use crate::model::upload::{Change, Offer, Reason};
 use crate::spool::{Begin, Settings, Spool};
 use hoop_units::{AddressKey, ByteRange, UnixTime, UploadId};
+use parking_lot::Mutex;
 use rusqlite::ffi;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const NOW: UnixTime = UnixTime(1_000_000);
@@ -275,12 +276,12 @@ impl Meter {
         // SAFETY: the connection is open, and the two numbers outlive the call.
         let code = unsafe { ffi::sqlite3_db_status(index.db().handle(), status, &raw mut pages, &raw mut highest, 1) };
         assert_eq!(code, ffi::SQLITE_OK);
-        Cost { pages: pages.unsigned_abs(), ..std::mem::take(&mut self.noted.lock().unwrap().cost) }
+        Cost { pages: pages.unsigned_abs(), ..std::mem::take(&mut self.noted.lock().cost) }
     }
 
     /// All statements that there were, but those that open and commit.
     fn queries(&self) -> BTreeSet<String> {
-        std::mem::take(&mut self.noted.lock().unwrap().queries)
+        std::mem::take(&mut self.noted.lock().queries)
     }
 }
 
@@ -302,7 +303,7 @@ unsafe extern "C" fn on_statement(_: c_uint, noted: *mut c_void, statement: *mut
         let again = ffi::sqlite3_stmt_status(statement.cast(), ffi::SQLITE_STMTSTATUS_REPREPARE, 1);
         (&*noted.cast::<Mutex<Noted>>(), runs, again, CStr::from_ptr(sql.cast()))
     };
-    let (mut noted, sql) = (noted.lock().unwrap(), sql.to_string_lossy());
+    let (mut noted, sql) = (noted.lock(), sql.to_string_lossy());
     let opens = ["BEGIN", "COMMIT", "SAVEPOINT", "RELEASE", "ROLLBACK", "UPDATE room SET epoch"];
     let is_query = !opens.iter().any(|start| sql.starts_with(start));
     // A trigger is told as a comment.
@@ -318,6 +319,6 @@ unsafe extern "C" fn on_statement(_: c_uint, noted: *mut c_void, statement: *mut
 unsafe extern "C" fn on_commit(noted: *mut c_void) -> c_int {
     // SAFETY: the meter's own.
     let noted = unsafe { &*noted.cast::<Mutex<Noted>>() };
-    noted.lock().unwrap().cost.transactions += 1;
+    noted.lock().cost.transactions += 1;
     0
 }

@@ -12,6 +12,7 @@ mod quota;
 
 use crate::model::{Payer, Sum};
 use crate::store::{Store, store_problem};
+use parking_lot::{Mutex, MutexGuard};
 use promises::Promises;
 use quota::{Asked, Taken};
 
@@ -20,7 +21,6 @@ use hoop_http::{Clock, Code, Problem};
 use hoop_units::UploadId;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use promises::{least, reach};
@@ -98,7 +98,7 @@ impl Room {
 
     /// How often there was no room, by why.
     pub fn refusals(&self) -> Vec<(Full, u64)> {
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = self.refused.lock();
         Full::ALL.iter().map(|full| (*full, refused.get(full).copied().unwrap_or_default())).collect()
     }
 
@@ -137,7 +137,7 @@ impl Room {
 
     /// Nothing in here panics between two changes that belong together.
     fn promises(&self) -> MutexGuard<'_, Promises> {
-        self.promises.lock().unwrap_or_else(PoisonError::into_inner)
+        self.promises.lock()
     }
 
     fn put(&self, wants: &Wants, reach: u64) {
@@ -146,7 +146,7 @@ impl Room {
     }
 
     fn refuse(&self, full: Full) -> Problem {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(full).or_default() += 1;
+        *self.refused.lock().entry(full).or_default() += 1;
         Problem::new(Code::SpoolFull, full.words()).retry_after(FULL_RETRY_AFTER)
     }
 

@@ -5,8 +5,9 @@
 //! Bounds: [`GROUP_MAX`] changes in one transaction.
 
 use crate::store::StoreError;
+use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, TransactionBehavior};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc;
 
 /// Changes in one transaction: each takes some 50 µs, so that whoever comes last waits no longer than for the sync.
 const GROUP_MAX: usize = 256;
@@ -56,7 +57,7 @@ impl SqliteIndex {
 
     /// The connection that reads.
     pub(super) fn reader(&self) -> MutexGuard<'_, Connection> {
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reader.lock()
     }
 
     /// Makes a change together with those that wait, and returns once it is synced. One of the callers leads.
@@ -114,12 +115,12 @@ impl SqliteIndex {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// A thread that panicked in here has rolled back what it did not commit.
     pub(in crate::store) fn lock(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connection.lock()
     }
 }
 
