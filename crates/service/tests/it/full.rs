@@ -73,7 +73,7 @@ async fn a_service_on_a_full_disk_passes_requests_and_takes_uploads_later() {
             assert!(tokio::time::Instant::now() < deadline, "it does not open its state: {reply:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
-        assert_eq!(seal(&ticket, b"the upload").post(&service).await.status, 202);
+        seal(&ticket, b"the upload").is_taken_by(&service).await;
         service.reaches(&ticket.id, "accepted").await;
         service.stop().await;
     }

@@ -145,7 +145,7 @@ async fn an_announced_upload_can_be_paused_and_comes_once_it_is_resumed() {
     assert_eq!((&paused["state"], &paused["reason"]["code"]), (&"announced".into(), &"upload-paused".into()));
     assert_eq!(sealed.post(&sidecar).await.problem(), (423, "upload-paused".into()));
     act(&sidecar, &ticket.id, "resume").await;
-    assert_eq!(sealed.post(&sidecar).await.status, 202);
+    sealed.is_taken_by(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
 }
 
@@ -235,7 +235,7 @@ async fn a_message_under_way_ends_when_its_upload_is_paused_or_stopped() {
         let kept = list(&sidecar, COOKIE).await[0]["received"].as_u64().unwrap();
         assert!(kept >= sealed.layout.record(4).start && kept < sealed.z.len() as u64, "{kept} are kept");
         act(&sidecar, &sealed.id, "resume").await;
-        assert_eq!(sealed.post(&sidecar).await.status, 202);
+        sealed.is_taken_by(&sidecar).await;
         sidecar.reaches(&sealed.id, "accepted").await;
     }
 }

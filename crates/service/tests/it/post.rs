@@ -221,7 +221,7 @@ async fn verified_bytes_are_never_overwritten() {
     );
     assert_ne!(one.z, two.z);
     one.put(sidecar.address, one.records(1, 3)).await;
-    assert_eq!(two.post(&sidecar).await.status, 202);
+    two.is_taken_by(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
     assert_eq!(upstream.whole()[0].body, body);
 }
@@ -245,7 +245,7 @@ async fn a_lie_about_the_total_costs_time_and_not_the_upload() {
     let first = sealed.put(sidecar.address, sealed.records(0, 1)).await;
     assert_eq!(first.status, 202);
     assert_eq!(lie(sealed.z.len() + 1_000_000).await.problem(), (409, "upload-conflict".into()), "record 0 proves it");
-    assert_eq!(sealed.post(&sidecar).await.status, 202);
+    sealed.is_taken_by(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
     assert_eq!(upstream.whole()[0].body, octets(300_000, 4));
 }
@@ -277,7 +277,7 @@ async fn a_refused_claim_of_another_total_costs_an_upload_nothing() {
     let opens = claim(sealed.z.len() + 1, &sealed.z[record.start as usize..record.end as usize]).await;
     assert_eq!((opens.status, sidecar.bodies().len()), (202, 1));
     assert!(opens.field("hoop-missing").unwrap().contains(&format!(", {}-", record.end)), "{opens:?}");
-    assert_eq!(sealed.post(&sidecar).await.status, 202);
+    sealed.is_taken_by(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
     assert_eq!(upstream.whole()[0].body, octets(300_000, 4));
 }
@@ -557,7 +557,7 @@ async fn an_upload_begun_in_time_may_end_late_and_clocks_may_jump() {
     const DAY: u64 = 24 * 3600;
     offset.store(8 * DAY, Ordering::Relaxed);
     assert_eq!(second.post(&sidecar).await.problem(), (410, "ticket-expired".into()));
-    assert_eq!(first.post(&sidecar).await.status, 202);
+    first.is_taken_by(&sidecar).await;
     sidecar.reaches(&one.id, "accepted").await;
     // Set back again: what is done stays done.
     offset.store(0, Ordering::Relaxed);
@@ -622,7 +622,7 @@ async fn a_full_quota_defers_new_uploads_and_lets_begun_ones_end() {
     assert_eq!(first.put(sidecar.address, first.records(1, 2)).await.status, 202);
     let full = second.post(&sidecar).await;
     assert_eq!((full.problem(), full.field("retry-after")), ((507, "spool-full".into()), Some("60")));
-    assert_eq!(first.post(&sidecar).await.status, 202);
+    first.is_taken_by(&sidecar).await;
     sidecar.reaches(&one.id, "accepted").await;
     sidecar.forgets_bodies().await;
     let deadline = tokio::time::Instant::now() + support::PATIENCE;
@@ -732,7 +732,7 @@ async fn a_conflicting_sender_without_proof_keeps_nobody_out() {
         assert_eq!(wire::Reply::parse(&answer).problem(), (400, "range-invalid".into()));
     }
     assert_eq!(salted.put(sidecar.address, salted.records(0, 2)).await.problem(), (409, "upload-conflict".into()));
-    assert!(matches!(sealed.post(&sidecar).await.status, 200 | 202));
+    sealed.is_taken_by(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
     assert_eq!(upstream.whole().len(), 1);
 }

@@ -254,7 +254,7 @@ async fn a_message_ends_once_another_has_brought_all_of_its_upload() {
         assert!(tokio::time::Instant::now() < deadline, "nothing of it is written");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(sealed.post(&sidecar).await.status, 202);
+    sealed.is_taken_by(&sidecar).await;
     sidecar.reaches(&sealed.id, "accepted").await;
     let mut answer = [0; 12];
     tokio::time::timeout(PATIENCE, slow.read_exact(&mut answer)).await.expect("it ends").unwrap();
@@ -289,7 +289,7 @@ async fn an_upload_without_record_0_is_forgotten_after_an_hour() {
     }
     assert_eq!(sidecar.send("HEAD", &format!("/hoop/post/{}", headless.id), &[], b"").await.status, 404);
     for sealed in [&headless, &begun] {
-        assert_eq!(sealed.post(&sidecar).await.status, 202);
+        sealed.is_taken_by(&sidecar).await;
         sidecar.reaches(&sealed.id, "accepted").await;
     }
     assert_eq!(paused.post(&sidecar).await.problem().1, "upload-paused", "as its owner said");
@@ -336,7 +336,7 @@ async fn an_addresss_ended_uploads_make_room_for_its_own_and_stay_known() {
     for _ in 0..20 {
         for ticket in device::tickets_from(sidecar.address, attacker, 16).await {
             let sealed = seal(&ticket, b"small");
-            assert!(matches!(sealed.post(&sidecar).await.status, 200 | 202));
+            sealed.is_taken_by(&sidecar).await;
             posts.push((ticket, sealed));
         }
     }

@@ -130,6 +130,12 @@ impl Sealed {
         sidecar.send("POST", "/hoop/post", &[], &self.z).await
     }
 
+    /// Posts the whole, which is taken. The answer is 200 if the application has answered by then.
+    pub async fn is_taken_by(&self, sidecar: &Sidecar) {
+        let reply = self.post(sidecar).await;
+        assert!(matches!(reply.status, 200 | 202), "{reply:?}");
+    }
+
     /// The range of records `first..end`.
     pub fn records(&self, first: u64, end: u64) -> ByteRange {
         ByteRange::new(self.layout.record(first).start, self.layout.record(end - 1).end)
