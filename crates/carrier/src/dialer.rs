@@ -24,7 +24,7 @@ const PROBE_MAX: Duration = Duration::from_millis(950);
 
 /// A server, as a device was told of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Server {
+pub struct ServerAddress {
     /// What its certificate is for.
     pub name: String,
     /// Where it is; without any, its name is looked up.
@@ -87,7 +87,7 @@ impl Dialer {
     ///
     /// # Errors
     /// The last attempt's, once all have failed; or why the name cannot be looked up.
-    pub async fn dial(&self, network: &str, server: &Server) -> io::Result<Arc<dyn Carrier>> {
+    pub async fn dial(&self, network: &str, server: &ServerAddress) -> io::Result<Arc<dyn Carrier>> {
         let addresses = self.addresses(server).await?;
         let with = |port: u16, is_there: bool| -> Vec<SocketAddr> {
             addresses.iter().filter(|_| is_there).map(|address| SocketAddr::new(*address, port)).collect()
@@ -142,7 +142,7 @@ impl Dialer {
     ///
     /// It asks for a TCP connection to the server's port of WebSocket, or to the proxy, and says nothing on it: by each family of addresses, some five times a second for ten minutes, and
     /// then every six seconds. Without WebSocket there is nothing to ask, and it never returns.
-    pub async fn until_reachable(&self, server: &Server, mut roll: impl FnMut() -> u32) {
+    pub async fn until_reachable(&self, server: &ServerAddress, mut roll: impl FnMut() -> u32) {
         let Some(websocket) = &self.websocket else { return std::future::pending().await };
         let mut probes = Probes::new(self.now());
         let mut sent = JoinSet::new();
@@ -165,7 +165,7 @@ impl Dialer {
     }
 
     /// One address of each family, or the proxy's.
-    fn probed(&self, server: &Server, websocket: &WebSocketDevice) -> Vec<SocketAddr> {
+    fn probed(&self, server: &ServerAddress, websocket: &WebSocketDevice) -> Vec<SocketAddr> {
         if let Some(proxy) = websocket.proxy_address() {
             return vec![proxy];
         }
@@ -199,7 +199,7 @@ impl Dialer {
         self.websocket.as_ref().is_some_and(WebSocketDevice::has_proxy)
     }
 
-    async fn addresses(&self, server: &Server) -> io::Result<Vec<IpAddr>> {
+    async fn addresses(&self, server: &ServerAddress) -> io::Result<Vec<IpAddr>> {
         if !server.addresses.is_empty() {
             return Ok(server.addresses.clone());
         }
@@ -216,7 +216,7 @@ impl Dialer {
     }
 
     /// The first carrier that is up, and what QUIC came to.
-    async fn run(&self, race: &mut Race, server: &Server) -> io::Result<(Arc<dyn Carrier>, ByQuic)> {
+    async fn run(&self, race: &mut Race, server: &ServerAddress) -> io::Result<(Arc<dyn Carrier>, ByQuic)> {
         // Dropping it gives up what is under way, and closes what was up too late.
         let mut running = JoinSet::new();
         let (mut by_quic, mut answers) = (ByQuic::Nothing, self.answers.subscribe());

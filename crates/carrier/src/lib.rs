@@ -27,7 +27,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
-pub use dialer::{Dialer, Server};
+pub use dialer::{Dialer, ServerAddress};
 pub use listener::{Listener, descriptors};
 pub use memory::{MemoryCarrier, memory_pair};
 pub use quic::{

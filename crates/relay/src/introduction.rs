@@ -135,10 +135,10 @@ impl Introduction {
     ///
     /// # Errors
     /// If `server` is not `NAME:PORT`.
-    pub fn server(&self) -> Result<hoop_carrier::Server, IntroductionError> {
+    pub fn server(&self) -> Result<hoop_carrier::ServerAddress, IntroductionError> {
         let (name, port) = name_and_port(&self.server).ok_or_else(|| IntroductionError::Server(self.server.clone()))?;
         let addresses = self.addresses.clone();
-        Ok(hoop_carrier::Server { name, addresses, quic_port: port, websocket_port: port })
+        Ok(hoop_carrier::ServerAddress { name, addresses, quic_port: port, websocket_port: port })
     }
 
     /// Who the device is.

@@ -4,8 +4,8 @@ use crate::common::{
     NAME, TLS, V4, V6, Way, lane, quic_device, quic_listener, soon, websocket_device, websocket_listener,
 };
 use hoop_carrier::{
-    Carrier, Dialer, Kind, Local, QuicDevice, QuicLimits, QuicListener, QuicOptions, SILENCE, Server, WebSocketLimits,
-    WebSocketListener, WebSocketOptions,
+    Carrier, Dialer, Kind, Local, QuicDevice, QuicLimits, QuicListener, QuicOptions, SILENCE, ServerAddress,
+    WebSocketLimits, WebSocketListener, WebSocketOptions,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ fn dialer() -> Dialer {
     Dialer::new(Some(quic_device(&QuicOptions::device())), Some(websocket))
 }
 
-fn server(addresses: &[IpAddr], quic_port: u16, websocket: &WebSocketListener) -> Server {
+fn server(addresses: &[IpAddr], quic_port: u16, websocket: &WebSocketListener) -> ServerAddress {
     let websocket_port = websocket.local_address().port();
-    Server { name: NAME.into(), addresses: addresses.to_vec(), quic_port, websocket_port }
+    ServerAddress { name: NAME.into(), addresses: addresses.to_vec(), quic_port, websocket_port }
 }
 
-async fn dial(dialer: &Dialer, server: &Server) -> Arc<dyn Carrier> {
+async fn dial(dialer: &Dialer, server: &ServerAddress) -> Arc<dyn Carrier> {
     soon(dialer.dial("home", server)).await.expect("a carrier")
 }
 
@@ -96,7 +96,8 @@ async fn a_dead_address_costs_little_and_a_dead_server_is_an_error() {
     dial(&dialer(), &to).await;
     let only = Dialer::new(None, Some(websocket_device(&WebSocketOptions::default())));
     assert_eq!(dial(&only, &to).await.kind(), Kind::WebSocket);
-    let error = soon(only.dial("home", &Server { addresses: vec![nobody], ..to })).await.expect_err("nobody is there");
+    let error =
+        soon(only.dial("home", &ServerAddress { addresses: vec![nobody], ..to })).await.expect_err("nobody is there");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
@@ -112,7 +113,7 @@ async fn the_loser_is_closed() {
     way.shut();
     let (late, silent) =
         (server(&[V4], way.address.port(), &websocket), TcpListener::bind((V4, 0)).await.expect("a listener"));
-    let late = Server { websocket_port: silent.local_addr().expect("an address").port(), ..late };
+    let late = ServerAddress { websocket_port: silent.local_addr().expect("an address").port(), ..late };
     let dialer = dialer();
     let (carrier, mut stream) = soon(async {
         tokio::join!(dial(&dialer, &late), async {

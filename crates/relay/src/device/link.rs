@@ -5,7 +5,7 @@ use super::upkeep::{Action, End, Event, Upkeep};
 use crate::diagnostics::{Trouble, cause};
 use crate::introduction::{Introduction, IntroductionError};
 use hoop_carrier::{
-    Carrier, Dialer, Kind, Local, Pending, QuicDevice, QuicOptions, Refused, SILENCE, Server, WebSocketDevice,
+    Carrier, Dialer, Kind, Local, Pending, QuicDevice, QuicOptions, Refused, SILENCE, ServerAddress, WebSocketDevice,
     WebSocketOptions, device_tls, is_answer,
 };
 use hoop_endpoint::{CarrierId, Device, DeviceConfig, Use, ended};
@@ -214,7 +214,7 @@ struct Keeper {
     trouble: watch::Sender<Option<Trouble>>,
     reached: Arc<AtomicBool>,
     absence: Arc<Absence>,
-    server: Arc<Server>,
+    server: Arc<ServerAddress>,
     /// None: the kernel tells no more; what flows want is left.
     changes: Option<Changes>,
     way: Arc<NetworkPath>,
@@ -401,7 +401,7 @@ fn trouble(way: &NetworkPath, error: &io::Error) -> Trouble {
 }
 
 /// Why the server is not reached, once that takes long.
-async fn explain(explainer: Arc<Dialer>, way: Arc<NetworkPath>, server: Arc<Server>) -> io::Error {
+async fn explain(explainer: Arc<Dialer>, way: Arc<NetworkPath>, server: Arc<ServerAddress>) -> io::Error {
     tokio::time::sleep(EXPLAIN_AFTER).await;
     match timeout(EXPLAIN_MAX, explainer.dial(&way.name, &server)).await {
         Ok(Err(error)) => error,
