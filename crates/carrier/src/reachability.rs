@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn for_ten_minutes_there_are_three_a_second_at_least_and_eight_at_most_and_then_few() {
+    fn probes_go_out_3_to_8_times_a_second_for_ten_minutes_and_then_rarely() {
         for roll in [0, 512, 1_023, u32::MAX] {
             let sent = sent(1_200_000, roll);
             assert_eq!(sent[0], 500, "an ordinary attempt is over by then");

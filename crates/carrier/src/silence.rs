@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_counted_from_the_first_sample_in_which_an_answer_is_owed_and_nothing_came() {
+    fn silence_counts_from_the_first_sample_with_an_answer_owed_but_unheard() {
         let begin = Instant::now();
         let mut silence = Silence::default();
         let mut note = |ms, heard, owed| silence.note(begin + Duration::from_millis(ms), Sample { heard, owed });

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_of_devices_is_bounded_and_the_least_served_is_forgotten() {
+    fn only_so_many_devices_are_remembered_and_the_least_served_is_forgotten() {
         let mut fair = Fair::default();
         for number in 0..=TAGS_MAX as u64 {
             let mut id = [0; 16];

@@ -314,7 +314,7 @@ fn alone_it_uses_the_line_and_leaves_the_queue_all_but_empty() {
 }
 
 #[test]
-fn a_foreground_upload_finds_the_line_all_but_free_within_two_seconds_and_its_end_is_noticed() {
+fn background_yields_to_a_foreground_upload_in_2_s_and_returns_after_it() {
     for (rate, one_way, buffer) in lines() {
         let mut line = Line::new(rate, one_way, buffer);
         line.run(Duration::from_secs(90));
@@ -335,7 +335,7 @@ fn a_foreground_upload_finds_the_line_all_but_free_within_two_seconds_and_its_en
 
 /// What the other end holds back is no queue. The foreground's losses have made the window small, and it stays so: single packets.
 #[test]
-fn after_a_foreground_upload_the_rate_comes_back_whatever_acknowledgements_are_held_back() {
+fn the_rate_recovers_after_a_foreground_upload_despite_delayed_acks() {
     for (delayed, within) in [(40, 8), (100, 12), (200, 15)] {
         let (rate, delayed) = (Bitrate::kbps(1_150), Duration::from_millis(delayed));
         let mut line = Line::with_delayed(rate, Duration::from_millis(10), Duration::from_millis(200), delayed);
@@ -394,7 +394,7 @@ fn one_delay_that_is_too_short_does_not_make_the_others_look_long() {
 }
 
 #[test]
-fn a_path_first_seen_while_others_fill_the_queue_does_not_take_that_for_its_base() {
+fn a_path_first_seen_with_a_full_queue_does_not_take_that_for_its_base() {
     let (mut background, ms) = (Background::new(TARGET), Duration::from_millis);
     background.handle_rtt(1, ms(20), Duration::ZERO, Timestamp::ZERO);
     for tenth in 1..5 {

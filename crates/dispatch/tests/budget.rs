@@ -123,7 +123,7 @@ fn a_deadline_gets_the_least_that_meets_it_and_no_more() {
 }
 
 #[test]
-fn free_intervals_are_spent_over_the_month_and_some_are_kept_for_the_household() {
+fn free_intervals_last_all_month_and_some_are_kept_for_the_household() {
     let quiet = vec![0; MONTH.intervals as usize];
     let mut budget = Budget::new(Bitrate::kbps(400), MONTH);
     let threshold = budget.threshold();
@@ -139,7 +139,7 @@ fn free_intervals_are_spent_over_the_month_and_some_are_kept_for_the_household()
 }
 
 #[test]
-fn the_least_rate_meets_every_deadline_and_one_octet_a_second_less_does_not() {
+fn the_least_rate_meets_every_deadline_and_a_byte_a_second_less_does_not() {
     let at = |secs: u32| START.plus_secs(secs);
     let deadlines = [(at(100), 1_000), (at(50), 600), (at(200), 1_000), (UnixTime(START.0 - 1), 999_999)];
     assert_eq!(least_rate(deadlines.into_iter(), START), 16, "1,600 bytes within 100 s");

@@ -320,7 +320,7 @@ fn an_earlier_deadline_goes_first_and_does_not_wait_for_a_films_end() {
 }
 
 #[test]
-fn a_destination_that_crawls_does_not_keep_an_upload_for_another_from_starting() {
+fn an_upload_starts_though_another_destination_crawls() {
     for total in [PHOTO, FILM] {
         let mut world = World::new(TRANSFERS);
         (0..100).for_each(|number| world.add(number, Row::new(device(1), "https://slow.example", total)));
@@ -346,7 +346,7 @@ fn hostile(world: &mut World, total: u64) {
 }
 
 #[test]
-fn a_device_with_many_destinations_that_crawl_leaves_slots_to_devices_that_come() {
+fn a_device_with_many_slow_destinations_leaves_slots_for_new_devices() {
     for total in [PHOTO, FILM, 100 * TURN_BYTES] {
         let mut world = World::new(TRANSFERS);
         hostile(&mut world, total);
@@ -368,7 +368,7 @@ fn ports_of_one_host_are_one_destination() {
 }
 
 #[test]
-fn whoever_holds_several_slots_and_does_not_make_way_is_broken_off_for_a_device_that_has_none() {
+fn a_device_holding_several_slots_loses_one_to_a_device_that_has_none() {
     for total in [PHOTO, FILM, 100 * TURN_BYTES] {
         let mut world = World::new(TRANSFERS);
         hostile(&mut world, total);
@@ -448,7 +448,7 @@ fn questions(world: &mut World, from: u8, numbers: std::ops::Range<u32>) {
 }
 
 #[test]
-fn a_device_with_many_questions_that_nobody_answers_leaves_half_of_the_slots_to_others() {
+fn one_devices_unanswered_probes_take_at_most_half_of_the_slots() {
     let mut world = World::new(TRANSFERS);
     questions(&mut world, 1, 0..20);
     world.drain();
@@ -490,7 +490,7 @@ fn questions_are_asked_for_each_device_in_turn() {
 }
 
 #[test]
-fn a_question_that_takes_a_minute_is_broken_off_for_a_device_that_has_none() {
+fn a_probe_that_takes_a_minute_is_broken_off_for_a_device_that_has_none() {
     let mut world = World::new(TRANSFERS);
     questions(&mut world, 1, 0..20);
     questions(&mut world, 2, 100..120);
@@ -504,7 +504,7 @@ fn a_question_that_takes_a_minute_is_broken_off_for_a_device_that_has_none() {
 }
 
 #[test]
-fn while_a_destination_cannot_be_reached_one_upload_tries_and_others_go_elsewhere() {
+fn one_upload_tries_an_unreachable_destination_while_others_go_elsewhere() {
     let mut world = World::new(TRANSFERS);
     let dead = |number| (number, Row { failures: vec![true; 9], ..Row::new(device(1), "https://dead.example", PHOTO) });
     (0..500).map(dead).for_each(|(number, row)| world.add(number, row));
@@ -547,7 +547,7 @@ fn a_network_that_came_back_is_used_at_once() {
 }
 
 #[test]
-fn a_shut_gate_stops_what_is_sent_and_lets_only_what_would_miss_its_deadline_through() {
+fn a_shut_gate_stops_transfers_except_those_that_would_miss_a_deadline() {
     let mut world = World::new(TRANSFERS);
     let now = world.wall();
     world.add(1, Row::new(device(1), "https://a.example", FILM));

@@ -83,7 +83,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_replaced_file_is_for_its_owner_alone_and_never_written_through_a_link() {
+    fn replace_makes_a_file_for_its_owner_only_and_follows_no_link() {
         use std::os::unix::fs::{PermissionsExt as _, symlink};
         let place = tempfile::tempdir().unwrap();
         let (path, target) = (place.path().join("file"), place.path().join("target"));

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_sync_that_failed_flows_are_written_anew_and_octets_are_held_no_more() {
+    fn after_a_failed_sync_flows_are_rewritten_and_unsynced_bytes_are_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings { segment_len: 1, ..Settings::new(folder.path()) };
         let store = Store::open(&settings).unwrap();
@@ -419,7 +419,7 @@ mod tests {
         assert!(octets.ends_with(b"again") && octets[149_999] == 19);
     }
     #[test]
-    fn where_the_sync_at_a_segments_end_fails_nothing_of_it_is_held_though_the_next_one_does_not() {
+    fn a_failed_sync_at_a_segments_end_drops_bytes_though_the_next_succeeds() {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings { segment_len: 1, ..Settings::new(folder.path()) };
         let store = Store::open(&settings).unwrap();
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_consumed_before_a_sync_that_failed_is_said_to_be_kept_once_that_is_on_disk() {
+    fn bytes_consumed_before_a_failed_sync_count_as_kept_once_that_is_on_disk() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&Settings::new(folder.path())).unwrap();
         let name = kept(0, 0).record.name;
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn octets_of_a_flow_whose_forgetting_was_lost_are_not_those_of_the_next_by_its_name() {
+    fn a_new_flow_gets_no_bytes_of_its_namesake_whose_removal_was_lost() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&Settings::new(folder.path())).unwrap();
         let name = kept(0, 0).record.name;

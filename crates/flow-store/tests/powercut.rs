@@ -185,7 +185,7 @@ fn check(folder: &Path, notes: &[String]) -> Result<(), String> {
 const TRIAL: Trial = Trial { cuts: 25, rounds: 2, check };
 
 #[test]
-fn after_a_power_cut_at_any_point_flows_and_octets_that_were_synced_are_there() {
+fn synced_flows_and_bytes_survive_a_power_cut_at_any_point() {
     TRIAL.run(CYCLES);
 }
 

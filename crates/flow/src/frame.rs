@@ -702,7 +702,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_too_long_is_refused_by_its_head_and_an_unknown_one_is_passed_over() {
+    fn an_overlong_frame_is_refused_by_its_head_and_an_unknown_one_is_skipped() {
         let mut long = Vec::new();
         put_varint(&mut long, 0x07);
         put_varint(&mut long, PAYLOAD_MAX as u64 + 1);

@@ -75,7 +75,7 @@ fn a_flow_is_opened_with_its_devices_key_on_its_own_carrier_alone() {
 }
 
 #[test]
-fn a_resume_that_is_forged_replayed_stale_or_another_flows_attaches_nothing() {
+fn a_forged_replayed_stale_or_foreign_resume_attaches_nothing() {
     let (mut device, mut server) = pair();
     let genuine = resume(&mut device, 2);
     let mut refused = |resume: &Resume, n: u8| server.resume(resume, LaneId(n.into()), binding(n)).err();
@@ -95,7 +95,7 @@ fn a_resume_that_is_forged_replayed_stale_or_another_flows_attaches_nothing() {
 }
 
 #[test]
-fn an_opening_that_is_repeated_is_the_same_flow_and_one_with_another_nonce_is_none() {
+fn a_repeated_opening_is_the_same_flow_and_another_nonce_is_refused() {
     let mut device = device();
     device.attach(LaneId(1), binding(1), Use::Normal, true);
     let first = said(&mut device, LaneId(1));

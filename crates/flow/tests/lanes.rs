@@ -69,7 +69,7 @@ fn attached(window: u64) -> (Flow, Flow) {
 }
 
 #[test]
-fn while_there_is_more_to_come_a_fast_lane_brings_of_a_slow_ones_what_all_waits_for_and_nothing_else() {
+fn a_fast_lane_resends_only_the_slow_range_that_blocks_an_open_stream() {
     let window = 1 << 20;
     let (mut device, _) = attached(window);
     device.write(2 * window);
@@ -122,7 +122,7 @@ fn the_end_of_a_stream_does_not_wait_for_a_slow_lane() {
 }
 
 #[test]
-fn what_nobody_acknowledges_goes_over_two_lanes_once_and_again_when_one_of_them_is_gone() {
+fn unacknowledged_bytes_use_each_of_two_lanes_once_and_again_if_one_ends() {
     let (mut device, mut server) = attached(1 << 20);
     device.write(1_000);
     let all = ByteRange::new(0, 1_000);
@@ -140,7 +140,7 @@ fn what_nobody_acknowledges_goes_over_two_lanes_once_and_again_when_one_of_them_
 }
 
 #[test]
-fn however_short_the_pieces_are_the_other_end_is_never_left_more_gaps_than_it_bears() {
+fn a_receiver_never_has_more_gaps_than_it_bears_however_short_the_pieces() {
     let (mut device, mut server) = attached(1 << 20);
     let (mut held_up, mut gone, mut turns, mut last) = (Vec::new(), 0, 0, FAST);
     for piece in 0..3_000 {

@@ -66,7 +66,7 @@ fn size(server: &mut Flow) -> Option<u64> {
 }
 
 #[test]
-fn that_there_is_no_deadline_or_size_any_more_is_said_again_when_it_is_lost_with_its_lane() {
+fn the_removal_of_a_deadline_or_size_is_sent_again_if_lost_with_its_lane() {
     for is_restarted in [false, true] {
         let name = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
         let mut device = Flow::open(name, KEY, [3; 32], "test".into(), Options::default());
@@ -140,7 +140,7 @@ fn what_a_slow_lane_brings_late_is_not_the_last_word_on_deadline_and_size() {
 }
 
 #[test]
-fn a_deadline_that_is_taken_away_before_the_server_has_agreed_is_taken_away_there() {
+fn a_deadline_removed_before_the_server_answers_is_removed_there_too() {
     let name = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
     let mut device = Flow::open(name, KEY, [3; 32], "test".into(), Options::default());
     device.set_deadline(LATER);

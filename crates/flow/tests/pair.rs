@@ -462,7 +462,7 @@ fn live(seed: u64) {
 }
 
 #[test]
-fn what_is_written_comes_out_whole_and_once_whatever_happens_to_carriers_and_ends() {
+fn bytes_arrive_whole_and_once_whatever_happens_to_carriers_and_ends() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect(name));
     let first = number("HOOP_SEED").unwrap_or_else(|| {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())

@@ -245,7 +245,7 @@ fn a_connection_is_writable_once_it_is_made_in_sets_of_before_and_after() {
 }
 
 #[test]
-fn a_connection_that_is_refused_says_so_once_and_its_socket_connects_again() {
+fn a_refused_connection_says_so_once_and_its_socket_connects_again() {
     assert_eq!(run("refused"), ["10.9.1.1:81", "10.9.1.1:81", SOMEWHERE, "10.9.1.1:81", SOMEWHERE, "10.9.1.1:81"]);
 }
 

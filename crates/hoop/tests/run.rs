@@ -212,7 +212,7 @@ fn what_is_misspelt_is_no_program() {
 }
 
 #[test]
-fn what_cannot_be_introduced_leaves_nothing_behind_and_what_is_written_is_its_owners() {
+fn a_failed_introduce_leaves_no_files_and_a_good_one_writes_private_ones() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     sign(folder.path());

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_known_for_being_behind_waits_behind_who_is_not_and_makes_way_in_the_queue() {
+    async fn a_client_known_for_falling_behind_queues_last_and_makes_way_first() {
         let places = places();
         let [holder, known, known_too, new] = [1, 2, 2, 3].map(|n| places.enter(0, far(n)).unwrap());
         assert!(known.changed(1, far(2), HOUR).await);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_goes_on_after_its_answer_unless_others_wait_or_it_had_no_place() {
+    async fn an_answered_connection_goes_on_unless_others_wait_or_it_had_no_place() {
         let places = places();
         let [one, two, three, four] = [1, 2, 3, 4].map(|n| places.enter(0, far(n)).unwrap());
         assert!(one.changed(1, far(1), HOUR).await && !one.ends_with_answer());

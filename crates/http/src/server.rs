@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_behind_one_that_asks_for_another_protocol_is_answered_at_once() {
+    async fn a_request_pipelined_behind_an_upgrade_request_is_answered_at_once() {
         let limits = ServerLimits { idle_timeout: Duration::from_secs(3_600), ..ServerLimits::default() };
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, limits).await.unwrap();
         let (address, (stop, stopped)) = (server.address(), shutdown());

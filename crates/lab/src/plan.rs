@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_reached_by_its_own_link_even_if_the_host_is_nearer_by_another() {
+    fn a_route_to_an_address_takes_its_own_link_though_another_is_shorter() {
         let plan = Plan::new(&chain().link(Link::new("cell", "device", "service"))).unwrap();
         let best =
             |to: &str| plan.routes_of(2).into_iter().filter(|r| r.to == ip(to)).min_by_key(|r| r.metric).unwrap();

@@ -130,7 +130,7 @@ fn a_link_can_be_cut_and_joined_and_made_lossy_while_it_runs() {
 }
 
 #[test]
-fn a_socket_bound_to_an_interface_goes_by_that_uplink_though_the_other_is_shorter() {
+fn a_socket_bound_to_an_uplink_uses_it_though_another_is_shorter() {
     if !enter() {
         return;
     }

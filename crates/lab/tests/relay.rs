@@ -31,7 +31,7 @@ async fn streams_arrive_whole_over_a_thin_link() {
 }
 
 #[tokio::test]
-async fn a_full_link_pushes_back_instead_of_losing_and_a_stalled_one_bounds_what_it_takes() {
+async fn a_full_link_pushes_back_without_loss_and_a_stalled_one_is_bounded() {
     // Rate zero: nothing ever passes. What the relay takes is its window; the rest stays with the sender.
     let relay = echo_relay(LinkConfig::new().rate(Bitrate::bps(0)).queue(QueueLimit::bytes(4_096))).await;
     let client = TcpStream::connect(relay).await.unwrap();

@@ -64,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn the_rate_is_exceeded_in_no_window_and_reached_when_there_is_enough_to_send(
+    fn no_window_exceeds_the_links_rate_and_enough_traffic_reaches_it(
         bps in 10_000u64..1_000_000_000, sizes in prop::collection::vec(1usize..1_501, 2..200),
     ) {
         let config = LinkConfig::new().rate(Bitrate::bps(bps)).queue(QueueLimit::packets(usize::MAX));
@@ -165,7 +165,7 @@ fn a_schedule_takes_effect_exactly() {
 }
 
 #[test]
-fn what_waits_is_dropped_when_the_link_is_cut_and_what_is_on_the_wire_arrives() {
+fn a_cut_link_drops_queued_packets_and_delivers_those_on_the_wire() {
     // A packet takes 1 ms to send and 10 ms to arrive; the link is cut at 1.5 ms.
     let config = LinkConfig::new()
         .rate(Bitrate::mbps(8))

@@ -67,13 +67,13 @@ fn write_sync_and_write_again() {
 }
 
 #[test]
-fn what_is_synced_is_there_after_every_cut_and_what_was_written_over_it_may_be() {
+fn synced_bytes_survive_every_cut_and_bytes_written_over_them_may() {
     let journal = record("write_sync_and_write_again");
     assert_eq!(outcomes(&journal, &Rules::default(), "a"), [Some(b"old".to_vec()), Some(b"new".to_vec())].into());
 }
 
 #[test]
-fn without_the_files_sync_its_octets_may_go_and_without_the_folders_its_name() {
+fn a_missing_file_sync_may_lose_bytes_and_a_missing_folder_sync_the_name() {
     let journal = record("write_sync_and_write_again");
     let no_file = outcomes(&journal, &Rules::ignoring(|_, is_folder| !is_folder), "a");
     assert!(no_file.contains(&Some(Vec::new())) && !no_file.contains(&None), "{no_file:?}");
@@ -149,7 +149,7 @@ fn write_while_a_sync_runs() {
 }
 
 #[test]
-fn a_length_may_grow_without_its_octets_and_octets_come_without_what_was_written_before() {
+fn a_cut_may_keep_a_length_without_bytes_and_bytes_without_earlier_ones() {
     let journal = record("write_while_a_sync_runs");
     let seen = outcomes(&journal, &Rules::default(), "a");
     let mut long = b"a".to_vec();

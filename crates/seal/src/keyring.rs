@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_differ_wherever_the_border_between_cookie_and_authorization_lies() {
+    fn owners_differ_by_where_the_cookie_ends_and_the_authorization_begins() {
         let ring = Keyring::new(key(1));
         assert_ne!(ring.owner_tags(b"ab", b"c").next(), ring.owner_tags(b"a", b"bc").next());
     }

@@ -114,7 +114,7 @@ fn every_gateways_proof_opens_or_fails_as_its_vector_says() {
 }
 
 #[test]
-fn every_gateways_answer_to_a_nonce_shows_who_it_is_or_fails_as_its_vector_says() {
+fn every_gateways_answer_to_a_nonce_verifies_or_fails_as_its_vector_says() {
     for_each(|vector| match vector {
         Vector::Presence(presence) => Some(check_presence(presence)),
         _ => None,
@@ -122,7 +122,7 @@ fn every_gateways_answer_to_a_nonce_shows_who_it_is_or_fails_as_its_vector_says(
 }
 
 #[test]
-fn every_gateways_word_on_what_it_has_stored_opens_or_fails_as_its_vector_says() {
+fn every_gateways_word_on_stored_ranges_opens_or_fails_as_its_vector_says() {
     for_each(|vector| match vector {
         Vector::Stored(stored) => Some(check_stored(stored)),
         _ => None,

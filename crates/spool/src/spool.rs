@@ -887,7 +887,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_that_is_begun_anew_keeps_its_bytes_until_its_own_end_is_on_disk() {
+    fn an_upload_begun_again_keeps_its_bytes_until_its_own_end_is_on_disk() {
         let folder = tempfile::tempdir().unwrap();
         let spool = Spool::open(Settings::new(folder.path())).unwrap();
         let offer = Offer { total: Some(SHARED_MAX + 1), ..offer(b"prelude") };
@@ -1163,7 +1163,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_that_come_together_are_recorded_together_after_all_of_theirs_is_synced() {
+    fn concurrent_senders_are_recorded_together_once_all_bytes_are_synced() {
         const SENDERS: usize = 9;
         let folder = tempfile::tempdir().unwrap();
         let spool = Spool::open(Settings::new(folder.path())).unwrap();
@@ -1312,7 +1312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spool_folder_that_was_made_is_synced_into_its_parents_and_one_that_was_there_is_not() {
+    fn a_new_spool_folder_is_synced_into_its_parents_and_an_existing_one_not() {
         let parent = tempfile::tempdir().unwrap();
         let (above, folder) = (parent.path().join("above"), parent.path().join("above/spool"));
         let spool = Spool::open(Settings::new(&folder)).unwrap();

@@ -180,12 +180,12 @@ fn goes_on(spool: &Spool) -> Result<(), String> {
 const TRIAL: Trial = Trial { cuts: 12, rounds: 2, check };
 
 #[test]
-fn after_a_power_cut_at_any_point_what_was_acknowledged_is_there_and_the_spool_goes_on() {
+fn acknowledged_data_survives_any_power_cut_and_the_spool_goes_on() {
     TRIAL.run(CYCLES);
 }
 
 #[test]
-fn without_the_sync_of_the_payload_the_folders_or_the_index_a_cut_loses_what_was_acknowledged() {
+fn a_cut_loses_acknowledged_data_if_payload_folder_or_index_is_not_synced() {
     for (what, ignored) in [
         (
             "payloads",

@@ -39,7 +39,7 @@ struct Promised {
 }
 
 #[test]
-fn every_upload_answered_2xx_arrives_exactly_once_though_gateway_and_service_are_killed() {
+fn every_2xx_upload_arrives_exactly_once_though_gateway_and_service_die() {
     // The photo wall honours Idempotency-Key, so an answer that was lost may be asked for again.
     let run = run("on_unknown = \"retry\"", &[], cycles(KILLS));
     let repeats = run.wall.text().matches("\"event\":\"repeat\"").count();
@@ -51,7 +51,7 @@ fn every_upload_answered_2xx_arrives_exactly_once_though_gateway_and_service_are
 }
 
 #[test]
-fn an_application_that_cannot_be_asked_again_never_gets_an_upload_twice_and_what_may_be_missing_is_called_unknown() {
+fn non_idempotent_applications_get_no_upload_twice_and_losses_are_unknown() {
     let run = run("on_unknown = \"hold\"", &[("FORGETFUL", "1")], cycles(KILLS_FORGETFUL));
     let mut unknown = 0;
     for upload in &run.promised {

@@ -204,7 +204,7 @@ fn after_a_jump_nothing_is_over_until_time_is_confirmed() {
 }
 
 #[test]
-fn what_was_made_while_the_clock_was_ahead_has_had_its_time_a_life_after_it_was_set_back() {
+fn things_made_with_the_clock_ahead_end_a_lifetime_after_it_is_set_back() {
     let never = UnixTime(u32::MAX);
     let mut machine = sure();
     (machine.off, machine.ntp) = (YEAR, Some(YEAR));

@@ -693,7 +693,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_order_its_halves_and_directions_end_in_a_lane_is_forgotten_at_both_ends() {
+    fn both_ends_forget_a_lane_in_whatever_order_halves_and_directions_end() {
         // Who does what, and in which order: every one of the permutations.
         for order in 0..720_u32 {
             let (mut device, mut server) = (Lanes::new(true), Lanes::new(false));
@@ -765,7 +765,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_lanes_out_of_turn_or_over_are_violations_and_one_that_crossed_is_none() {
+    fn messages_on_lanes_out_of_turn_or_ended_are_violations_unless_crossed() {
         let mut server = Lanes::new(false);
         assert_eq!(hear(&mut server, bytes(1, b"x")), Err(Violation::Number(1)));
         assert_eq!(hear(&mut Lanes::new(true), bytes(0, b"x")), Err(Violation::Number(0)), "a server's lane");
@@ -876,7 +876,7 @@ mod tests {
     }
 
     #[test]
-    fn all_lanes_together_hold_no_more_than_a_bound_however_short_the_pieces_are() {
+    fn all_lanes_together_stay_within_a_bound_however_short_the_pieces_are() {
         for len in [1, 100, PIECE_MIN - 1, PIECE_MIN, 20_000, 64 * 1024] {
             let (mut server, _) = with_lanes(true);
             let (pieces, buffers) = fill(&mut server, len);
@@ -901,7 +901,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_nobody_has_accepted_hold_64_kib_together_and_accepting_them_makes_room() {
+    fn unaccepted_lanes_share_at_most_64_kib_and_accepting_one_makes_room() {
         for len in [1, PIECE_MIN, 20_000] {
             let (mut server, _) = with_lanes(false);
             let (pieces, buffers) = fill(&mut server, len);
@@ -946,7 +946,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_full_connection_whichever_lanes_hold_most_are_broken_off_until_there_is_room() {
+    fn a_full_connection_breaks_off_its_fullest_lanes_until_there_is_room() {
         for accepts in [true, false] {
             let (mut server, keys) = with_lanes(accepts);
             // One that is read from.

@@ -147,7 +147,7 @@ async fn is_unharmed_after(server: &mut (impl AsyncRead + Unpin)) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_has_not_the_key_is_told_unknown_whatever_there_is_and_the_flow_goes_on() {
+async fn a_stranger_without_the_key_hears_only_unknown_and_the_flow_goes_on() {
     let world = World::new();
     world.connect("wifi");
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
@@ -231,7 +231,7 @@ async fn a_device_that_breaks_the_rules_loses_the_lane_and_not_the_flow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn floods_of_openings_are_refused_beyond_the_limits_and_devices_do_not_take_each_others_places() {
+async fn floods_of_openings_stop_at_the_limits_and_take_no_other_devices_places() {
     let (a, b) = (DeviceId([1; 20]), DeviceId([2; 20]));
     let keys = HashMap::from([(a, KEY), (b, KEY)]);
     let limits = ServerLimits { flows: 25, flows_of_device: 10, backlog: 15, greetings: 4, ..ServerLimits::default() };
@@ -276,7 +276,7 @@ async fn floods_of_openings_are_refused_beyond_the_limits_and_devices_do_not_tak
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_whose_flows_end_by_the_hundred_has_nothing_of_others_forgotten() {
+async fn a_hundred_ended_flows_of_one_device_push_out_none_of_another() {
     let (quiet, busy) = (DeviceId([1; 20]), DeviceId([2; 20]));
     let keys = HashMap::from([(quiet, KEY), (busy, KEY)]);
     let limits = ServerLimits { ended: 20, ended_of_device: 10, ..ServerLimits::default() };
@@ -348,7 +348,7 @@ async fn what_a_peer_that_never_reads_costs_is_bounded_and_others_are_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_devices_may_send_is_shared_out_and_one_that_sends_all_it_may_leaves_others_theirs() {
+async fn devices_share_the_credit_and_a_greedy_one_leaves_others_their_share() {
     const FLOWS: usize = 60;
     let (greedy, other) = (DeviceId([1; 20]), DeviceId([2; 20]));
     let keys = HashMap::from([(greedy, KEY), (other, KEY)]);
@@ -461,7 +461,7 @@ async fn octets_that_come_before_their_turn_count_until_they_are_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_holds_too_much_opens_nothing_and_lets_writers_wait_and_goes_on_later() {
+async fn a_server_over_its_memory_opens_no_flow_makes_writers_wait_and_recovers() {
     let limits = ServerLimits { memory: 150_000, ..ServerLimits::default() };
     let world = World::with(ServerConfig { limits, ..server_config() });
     let carrier = world.connect("wifi");
@@ -491,7 +491,7 @@ async fn a_server_that_holds_too_much_opens_nothing_and_lets_writers_wait_and_go
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_that_is_away_holds_no_more_than_its_share_of_the_servers_memory() {
+async fn an_absent_device_holds_at_most_its_share_of_the_servers_memory() {
     let (away, other) = (DeviceId([1; 20]), DeviceId([2; 20]));
     let keys = HashMap::from([(away, KEY), (other, KEY)]);
     let limits = ServerLimits { memory: 10_000_000, memory_of_device: 500_000, ..ServerLimits::default() };
@@ -661,7 +661,7 @@ async fn a_flow_that_takes_more_or_ends_while_it_is_being_parked_is_not_parked()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flow_that_is_attached_again_and_again_has_so_many_lanes_and_goes_on_later() {
+async fn a_flow_attached_again_and_again_is_limited_in_lanes_and_goes_on_later() {
     let world = World::new();
     let raw = Raw::to(&world.server);
     let key = KEY.flow_key(name(1), &[3; 32]);

@@ -28,7 +28,7 @@ fn durable(store: Arc<dyn FlowStore>) -> ServerConfig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_eight_hours_offline_and_a_servers_restart_within_them_a_flow_goes_on() {
+async fn a_flow_goes_on_after_8_hours_offline_with_a_server_restart_in_between() {
     let memory = Arc::new(MemoryStore::default());
     outage_and_restart(|| memory.clone()).await;
     // On disk, as another process would find it.
@@ -107,7 +107,7 @@ async fn between_its_thresholds_a_device_asks_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parked_flow_costs_the_server_no_flow_and_is_there_again_when_the_device_speaks() {
+async fn a_parked_flow_takes_no_server_flow_and_returns_when_the_device_speaks() {
     let store = Arc::new(MemoryStore::default());
     let world = World::with(ServerConfig { store: Some(store), ..server_config() });
     world.connect("wifi");
@@ -237,7 +237,7 @@ async fn what_happens_to_a_flow_is_told_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flow_goes_where_it_prefers_and_one_that_is_for_one_network_goes_nowhere_else() {
+async fn a_flow_takes_its_preferred_network_and_one_bound_to_a_network_no_other() {
     let world = World::new();
     let likes = |networks| FlowOptions { networks, ..FlowOptions::default() };
     world.connect("mobile");
@@ -322,7 +322,7 @@ impl Carrier for Mute {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_carrier_that_falls_silent_is_left_for_another_and_taken_again_when_that_is_gone() {
+async fn a_flow_leaves_a_silent_carrier_and_returns_when_the_other_is_gone() {
     let world = World::new();
     let (mute, is_mute) = watch::channel(false);
     let (ours, theirs) = carrier();
@@ -352,7 +352,7 @@ async fn a_carrier_that_falls_silent_is_left_for_another_and_taken_again_when_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_that_is_restarted_goes_on_from_its_record_and_what_its_application_kept() {
+async fn a_restarted_device_resumes_by_its_record_and_what_its_application_kept() {
     let world = World::new();
     world.connect("wifi");
     let options = FlowOptions { ack_policy: AckPolicy::WhenTold, ..FlowOptions::default() };
@@ -386,7 +386,7 @@ async fn a_device_that_is_restarted_goes_on_from_its_record_and_what_its_applica
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_has_forgotten_a_flow_ends_it_and_a_clock_starts_where_it_is_told() {
+async fn a_server_ends_a_flow_it_forgot_and_a_clock_starts_where_it_is_told() {
     let mut world = World::new();
     world.connect("wifi");
     let (mut device, server) = world.flow(FlowOptions::default()).await;

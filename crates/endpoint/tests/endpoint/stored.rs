@@ -36,7 +36,7 @@ async fn read(flow: &mut FlowStream, from: u64, to: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_acknowledged_is_read_at_the_next_server_though_nobody_had_read_it() {
+async fn acknowledged_bytes_that_nobody_read_are_read_at_the_next_server() {
     let folder = tempfile::tempdir().unwrap();
     let open = || {
         let store = Arc::new(Store::open(&Settings::new(folder.path())).unwrap());
@@ -95,7 +95,7 @@ async fn a_parked_flow_has_what_was_not_read_when_it_is_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_device_that_has_filled_its_share_nothing_more_is_acknowledged_until_some_is_consumed() {
+async fn a_device_with_a_full_share_gets_no_acks_until_some_bytes_are_consumed() {
     const SHARE: u64 = 300_000;
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&Settings { octets_per_host: SHARE, ..Settings::new(folder.path()) }).unwrap();
@@ -197,7 +197,7 @@ async fn while_the_disk_fails_nothing_is_acknowledged_and_afterwards_it_goes_on(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_lost_between_its_appending_and_the_sync_is_not_acknowledged_and_brought_again() {
+async fn bytes_lost_between_append_and_sync_are_not_acknowledged_but_sent_again() {
     let octet_store = Arc::new(Failing::default());
     let world = World::with(stored(Arc::new(MemoryStore::default()), octet_store.clone()));
     world.connect("wifi");
@@ -238,7 +238,7 @@ async fn what_comes_for_an_application_that_is_gone_is_not_kept_for_a_later_one(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_for_an_application_that_is_gone_is_acknowledged_once_that_is_written_down() {
+async fn bytes_for_a_gone_application_are_acknowledged_once_that_is_recorded() {
     let store = Arc::new(MemoryStore::default());
     let options = FlowOptions { ack_policy: AckPolicy::WhenTold, ..FlowOptions::default() };
     let world = World::with(ServerConfig { store: Some(store.clone()), options, ..server_config() });
@@ -253,7 +253,7 @@ async fn what_comes_for_an_application_that_is_gone_is_acknowledged_once_that_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_store_has_given_up_for_its_age_is_given_up_where_it_is_attached() {
+async fn a_flow_that_the_store_expires_by_age_also_ends_where_it_is_attached() {
     static TIME: AtomicU32 = AtomicU32::new(NOW.0);
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings { clock: right(|| TIME.load(Ordering::Relaxed)), ..Settings::new(folder.path()) };
@@ -275,7 +275,7 @@ async fn what_the_store_has_given_up_for_its_age_is_given_up_where_it_is_attache
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_application_needs_no_more_is_synced_with_the_record_if_it_was_not_kept() {
+async fn bytes_consumed_before_they_were_kept_are_synced_with_the_record() {
     let (flows, octet_store) = (Arc::new(Watched::default()), Arc::new(Failing::default()));
     let world = World::with(stored(flows.clone(), octet_store.clone()));
     world.connect("wifi");
@@ -353,7 +353,7 @@ async fn pass(secs: u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flow_is_live_quiet_parked_spilled_and_expired_and_its_application_does_nothing_for_it() {
+async fn a_flow_becomes_quiet_parked_spilled_and_expired_all_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = Settings::new(folder.path());
     settings.clock = right(|| STORE_TIME.load(Ordering::Relaxed));
@@ -414,7 +414,7 @@ async fn a_flow_is_live_quiet_parked_spilled_and_expired_and_its_application_doe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_flow_that_stays_offline_is_parked_and_one_that_has_something_to_say_is_not() {
+async fn a_quiet_flow_is_parked_offline_and_one_with_something_to_send_is_not() {
     let store = Arc::new(MemoryStore::default());
     let world = World::with(ServerConfig { parks: true, ..stored(store.clone(), store) });
     let carrier = world.connect("wifi");

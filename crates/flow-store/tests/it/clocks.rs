@@ -47,7 +47,7 @@ fn is_held(store: &Store, number: u64) -> bool {
 }
 
 #[test]
-fn what_is_parked_outlives_a_clock_that_jumps_and_expires_when_its_time_has_passed() {
+fn a_parked_flow_outlives_clock_jumps_and_expires_when_its_time_is_over() {
     let folder = crate::folder();
     let (machine, mut store) = sure(folder.path());
     park(&store, 1);

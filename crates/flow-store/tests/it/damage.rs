@@ -91,7 +91,7 @@ fn a_log_that_is_cut_off_anywhere_has_all_that_lies_before() {
 }
 
 #[test]
-fn octets_that_the_disk_has_spoilt_are_never_given_out_and_are_asked_for_again() {
+fn bytes_damaged_on_disk_are_never_given_out_and_are_asked_for_again() {
     let folder = folder();
     let settings = settings(folder.path());
     filled(&settings);
@@ -118,7 +118,7 @@ fn octets_that_the_disk_has_spoilt_are_never_given_out_and_are_asked_for_again()
 }
 
 #[test]
-fn a_later_format_another_logs_file_and_a_second_process_are_refused_by_name() {
+fn a_later_format_a_foreign_log_and_a_second_process_are_refused_by_name() {
     let folder = folder();
     let settings = settings(folder.path());
     filled(&settings);

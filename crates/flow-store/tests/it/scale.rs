@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 #[test]
-fn a_hundred_thousand_flows_are_parked_spilled_found_again_after_a_restart_and_taken() {
+fn a_hundred_thousand_flows_are_parked_spilled_and_taken_after_a_restart() {
     let flows = std::env::var("HOOP_FLOWS").map_or(100_000, |number| number.parse().expect("HOOP_FLOWS is a number"));
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings { clock: crate::right(|| 1_000_000), ..Settings::new(folder.path()) };
@@ -79,7 +79,7 @@ fn put_parked(store: &Store, number: u64) -> Result<(), StoreError> {
 static NOW: AtomicU32 = AtomicU32::new(1_000);
 
 #[test]
-fn a_flow_expires_by_its_deadline_or_its_age_wherever_it_is_and_quiet_ones_are_to_be_parked() {
+fn any_flow_expires_by_deadline_or_age_and_quiet_ones_come_due_to_park() {
     let folder = crate::folder();
     let settings = Settings {
         clock: crate::right(|| NOW.load(Ordering::Relaxed)),

@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(crowd(1, DeviceLimits::default()).places.total(), 5 + 1 + 21);
     }
     #[tokio::test]
-    async fn a_crowd_with_long_heads_waits_in_eight_mebibytes_and_no_short_one_makes_way() {
+    async fn requests_with_long_heads_wait_in_8_mib_and_displace_no_short_ones() {
         const LONG: usize = 31_000;
         let places = crowd(48, DeviceLimits::default()).places;
         let mut waiting = tokio::task::JoinSet::new();

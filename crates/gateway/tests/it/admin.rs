@@ -47,7 +47,7 @@ fn folder() -> TempDir {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_deliveries_are_paused_nothing_goes_out_even_after_a_restart_and_then_everything_does() {
+async fn paused_deliveries_stay_paused_over_a_restart_and_all_go_out_on_resume() {
     let service = Service::start(|_, _, _, _| Weather::Fair).await;
     let folder = folder();
     let house = House::start(folder.path()).await;
@@ -66,7 +66,7 @@ async fn while_deliveries_are_paused_nothing_goes_out_even_after_a_restart_and_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_owner_sees_whose_uploads_are_for_whom_and_drops_one_or_all_of_a_device() {
+async fn the_owner_sees_who_uploads_where_and_drops_one_or_all_of_a_device() {
     let service = Service::start(
         |_, method, _, _| if *method == Method::PUT { Weather::Answer(plain(503, "")) } else { Weather::Fair },
     )

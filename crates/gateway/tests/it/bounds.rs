@@ -86,7 +86,7 @@ pub(crate) async fn shut() -> Service {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_destination_that_nothing_can_be_delivered_to_is_refused_before_anything_is_stored() {
+async fn an_undeliverable_destination_is_refused_before_anything_is_stored() {
     let not_hoop = Service::start(|_, _, _, _| Weather::Answer(plain(404, ""))).await;
     let (gateway, _folder) = gateway_with(|config| {
         let private: IpAddr = [10, 255, 255, 1].into();
@@ -148,7 +148,7 @@ async fn a_device_that_fills_its_share_leaves_the_others_theirs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_is_to_be_longer_than_its_devices_share_is_refused_at_its_first_range() {
+async fn an_upload_longer_than_its_devices_share_is_refused_at_its_first_range() {
     let service = shut().await;
     let (gateway, _folder) = gateway_with(|config| {
         config.device = limits(|limits| limits.quota_bytes = Some(1 << 20));

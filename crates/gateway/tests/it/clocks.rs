@@ -35,7 +35,7 @@ impl Readings for Faked {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_outlives_a_clock_that_jumps_and_expires_when_its_time_has_passed() {
+async fn an_upload_outlives_clock_jumps_and_expires_when_its_time_is_over() {
     let clocks = Arc::new(Faked(Mutex::new((1, 0, START))));
     let folder = tempfile::tempdir().unwrap();
     let begin = || {
@@ -96,7 +96,7 @@ async fn what_waits_for_its_prelude_is_dropped_after_ten_minutes_in_doubt_too() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ticket_that_ended_while_the_gateway_was_off_is_refused_once_time_is_sure() {
+async fn a_ticket_that_ended_with_the_gateway_off_is_refused_once_time_is_sure() {
     let clocks = Arc::new(Faked(Mutex::new((1, 0, START))));
     let folder = tempfile::tempdir().unwrap();
     let begin = async |boot, wall| {

@@ -172,7 +172,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_becomes_full_in_the_middle_is_507_and_when_there_is_room_the_upload_goes_on() {
+async fn a_disk_full_in_mid_upload_is_507_and_the_upload_goes_on_with_new_room() {
     let Some(disk) = SmallDisk::mount("size=8m") else {
         println!("skipped: mounting a file system of its own is not permitted here");
         return;

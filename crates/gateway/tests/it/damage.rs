@@ -24,7 +24,7 @@ fn flip(path: &Path, at: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_that_the_disk_has_spoilt_are_never_sent_and_go_out_once_they_are_brought_again() {
+async fn records_damaged_on_disk_are_delivered_only_after_they_come_again() {
     let busy = |_: usize, method: &Method, _: &str, _: &http::HeaderMap| match *method {
         Method::PUT => Weather::Answer(plain(503, "")),
         _ => Weather::Fair,
@@ -114,7 +114,7 @@ impl Drop for FrailDisk {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_becomes_read_only_is_503_loses_nothing_and_serves_on_once_it_is_mounted_again() {
+async fn a_read_only_disk_is_503_loses_nothing_and_works_on_after_a_remount() {
     let Some(disk) = FrailDisk::mount() else {
         println!("skipped: mounting a file system of its own is not permitted here");
         return;

@@ -80,7 +80,7 @@ async fn an_upload_is_delivered_whole_and_its_sealed_answer_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_came_in_ranges_is_delivered_too_and_in_messages_of_16_mib() {
+async fn an_upload_received_in_ranges_is_delivered_in_messages_of_16_mib() {
     let service = Service::start(|_, _, _, _| Weather::Fair).await;
     // What is sent while it comes goes in messages as it comes.
     let (gateway, _folder) = gateway_with(|config| config.cut_through = false).await;
@@ -165,7 +165,7 @@ async fn a_cut_connection_costs_only_what_was_not_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn garbage_a_redirect_or_a_5xx_are_tried_again_and_the_redirect_is_not_followed() {
+async fn garbage_redirects_and_5xx_are_retried_and_no_redirect_is_followed() {
     let mut answers = vec![
         plain(500, "oops"),
         plain(200, "<html>log in to the hotel's network</html>"),
@@ -206,7 +206,7 @@ async fn retry_after_is_heeded_as_the_least_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_upload_waits_with_its_reason_and_is_delivered_once_it_is_resumed() {
+async fn a_paused_upload_waits_with_its_reason_and_is_delivered_once_resumed() {
     let paused = Arc::new(AtomicBool::new(true));
     let is_paused = paused.clone();
     let service =
@@ -230,7 +230,7 @@ async fn a_paused_upload_waits_with_its_reason_and_is_delivered_once_it_is_resum
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_service_kept_of_a_message_that_a_pause_broke_off_counts_as_delivered() {
+async fn bytes_that_the_service_kept_of_a_paused_message_count_as_delivered() {
     let z = sealed(1, 100_000, LATER);
     let missing = format!("{}-{}", border(1), z.len() - 1);
     let service = Service::start(move |_, method, _, _| match *method == Method::PUT {
@@ -277,7 +277,7 @@ async fn a_refusal_that_blames_the_upload_ends_it_with_its_reason() {
 
 /// It kept the file, which counts for nobody, as long as it went on.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_still_sends_an_upload_that_was_stopped_is_told_so_and_leaves_no_file() {
+async fn the_sender_of_a_stopped_upload_is_told_so_and_leaves_no_file() {
     ends_under_a_sender(Code::UploadStopped, "stopped", b"HTTP/1.1 410").await;
     // Nothing is wrong with what is sent: the service has its word already.
     ends_under_a_sender(Code::Rejected, "rejected", b"HTTP/1.1 201").await;
@@ -351,7 +351,7 @@ async fn a_record_that_never_opens_is_tried_a_few_times_and_then_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_the_service_names_as_altered_is_missing_again_and_its_device_brings_it() {
+async fn a_record_that_the_service_calls_altered_is_missing_and_sent_again() {
     let (refusals, z) = (AtomicI64::new(5), sealed(1, 150_000, LATER));
     let missing = format!("0-{}", z.len() - 1);
     let service = Service::start(move |_, method, _, _| match *method {
@@ -399,7 +399,7 @@ async fn a_413_of_something_on_the_way_makes_the_messages_smaller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_destination_that_is_no_hoop_service_is_refused_at_the_door_once_that_is_known() {
+async fn a_destination_known_not_to_be_a_hoop_service_is_refused_at_the_door() {
     // It is not well when it is asked at the door, so that nothing is known of it.
     let statuses = |number| if number == 0 { plain(503, "") } else { plain(404, "a router's own pages") };
     let service = Service::start(move |number, _, _, _| Weather::Answer(statuses(number))).await;
@@ -512,7 +512,7 @@ async fn a_restart_goes_on_with_what_was_queued_and_asks_what_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_is_received_is_asked_after_until_the_application_has_answered() {
+async fn the_gateway_asks_after_a_received_upload_until_the_application_answers() {
     let service = Service::start(|_, _, _, _| Weather::Fair).await;
     service.state.lock().unwrap().verdict = "received";
     let (gateway, _folder) = gateway().await;
@@ -601,7 +601,7 @@ fn spoil_index(folder: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_attempts_cannot_be_recorded_none_is_begun_for_some_seconds_and_then_it_goes_on() {
+async fn an_attempt_that_cannot_be_recorded_delays_the_next_by_some_seconds() {
     let service = Service::start(at_first(usize::MAX, Method::PUT, || Weather::Answer(plain(500, "")))).await;
     let folder = tempfile::tempdir().unwrap();
     start(config(folder.path())).await.stop().await;
@@ -621,7 +621,7 @@ async fn while_attempts_cannot_be_recorded_none_is_begun_for_some_seconds_and_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_service_has_is_received_at_once_although_the_application_does_not_answer() {
+async fn an_upload_counts_as_received_at_once_though_the_application_is_silent() {
     // Like a service whose application is silent: whoever asks it to wait gets no answer within this test.
     let prefers = |headers: &http::HeaderMap| headers.contains_key("prefer");
     let service =

@@ -38,7 +38,7 @@ fn refused(reply: &Reply, status: u16, code: &str, field: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn early_records_are_not_delivered_before_the_prelude_and_are_delivered_after() {
+async fn early_records_are_delivered_only_after_the_prelude() {
     let service = Service::start(|_, _, _, _| Weather::Fair).await;
     let (gateway, _folder) = gateway_with(|_| {}).await;
     let (z, whole) = (sealed(1, 300_000, LATER), sealed(2, 300_000, LATER));
@@ -98,7 +98,7 @@ async fn a_prelude_that_contradicts_the_early_records_is_refused_and_they_stay()
 }
 
 #[tokio::test]
-async fn an_early_upload_survives_a_restart_and_is_dropped_when_its_prelude_does_not_come() {
+async fn an_early_upload_survives_a_restart_and_is_dropped_without_its_prelude() {
     let offset = Arc::new(AtomicU64::new(0));
     let clock = || {
         let seen = offset.clone();
@@ -119,7 +119,7 @@ async fn an_early_upload_survives_a_restart_and_is_dropped_when_its_prelude_does
 }
 
 #[tokio::test]
-async fn a_gateway_that_takes_no_early_records_or_has_too_many_says_that_the_prelude_is_needed() {
+async fn a_gateway_asks_for_the_prelude_if_early_records_are_off_or_too_many() {
     let (strict, _folder) = gateway_with(|config| config.early = false).await;
     let z = sealed(1, 100_000, LATER);
     refused(&put_early(strict.address, NOWHERE, &z, rest(&z)).await, 428, "prelude-needed", "Hoop-Early");

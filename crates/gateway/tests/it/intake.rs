@@ -90,7 +90,7 @@ async fn a_posted_upload_is_stored_whatever_the_size_of_its_pieces() {
 }
 
 #[tokio::test]
-async fn ranges_in_any_order_make_the_upload_whole_and_each_answer_says_what_is_missing() {
+async fn ranges_in_any_order_complete_an_upload_and_answers_say_what_is_missing() {
     let (gateway, _folder) = gateway().await;
     let z = sealed(1, 250_000, LATER);
     let total = z.len() as u64;
@@ -186,7 +186,7 @@ async fn a_body_that_is_no_sealed_upload_is_refused() {
 }
 
 #[tokio::test]
-async fn a_ticket_that_has_expired_is_refused_with_410_and_within_its_grace_taken() {
+async fn an_expired_ticket_is_accepted_within_its_grace_and_then_gets_410() {
     let now = Clock::system().unix();
     let (gateway, _folder) = gateway().await;
     let reply = post(gateway.address, NOWHERE, &sealed(1, 10, UnixTime(now.0 - 400))).await;
@@ -196,7 +196,7 @@ async fn a_ticket_that_has_expired_is_refused_with_410_and_within_its_grace_take
 }
 
 #[tokio::test]
-async fn a_deadline_is_seconds_since_1970_may_change_and_counts_no_longer_than_the_service_takes_the_upload() {
+async fn a_deadline_in_unix_seconds_may_change_and_is_capped_at_upload_expiry() {
     let folder = tempfile::tempdir().unwrap();
     let gateway = start(config(folder.path())).await;
     let z = sealed(1, 100_000, LATER);
@@ -318,7 +318,7 @@ async fn an_id_that_is_not_the_tickets_or_none_at_all_is_refused() {
 }
 
 #[tokio::test]
-async fn another_total_prelude_or_dest_under_the_same_id_is_a_conflict_and_changes_nothing() {
+async fn another_total_prelude_or_dest_for_one_id_is_a_conflict_without_effect() {
     let (gateway, _folder) = gateway_with(|config| config.cut_through = false).await;
     let z = sealed(1, 250_000, LATER);
     assert_eq!(put(gateway.address, NOWHERE, &z, ByteRange::new(0, border(2))).await.status, 202);
@@ -422,7 +422,7 @@ async fn half_a_post(address: SocketAddr, z: &[u8], part: usize) -> tokio::net::
 }
 
 #[tokio::test]
-async fn what_breaks_off_in_the_middle_keeps_every_whole_record_and_goes_on_from_there() {
+async fn an_interrupted_upload_keeps_complete_records_and_goes_on_from_there() {
     let (gateway, _folder) = gateway().await;
     let z = sealed(1, 250_000, LATER);
     drop(half_a_post(gateway.address, &z, border(2) as usize + 1_000).await);
@@ -433,7 +433,7 @@ async fn what_breaks_off_in_the_middle_keeps_every_whole_record_and_goes_on_from
 }
 
 #[tokio::test]
-async fn a_second_sender_need_not_wait_for_one_that_hangs_and_overwrites_nothing() {
+async fn a_second_sender_need_not_wait_and_the_hanging_first_overwrites_nothing() {
     let (gateway, folder) = gateway().await;
     let z = sealed(1, 250_000, LATER);
     let mut hanging = half_a_post(gateway.address, &z, border(2) as usize + 1_000).await;

@@ -100,7 +100,7 @@ async fn a_page_hands_over_an_upload_to_its_own_site_and_follows_it() {
 }
 
 #[tokio::test]
-async fn a_page_resumes_an_upload_to_its_own_site_and_another_learns_nothing_of_it() {
+async fn a_page_resumes_an_upload_to_its_own_site_and_others_learn_nothing() {
     let (gateway, _folder) = gateway().await;
     let z = sealed(1, 100_000, LATER);
     let posted =
@@ -308,7 +308,7 @@ async fn a_page_learns_the_gateways_name_only_if_it_has_it_already() {
 }
 
 #[tokio::test]
-async fn the_bridge_is_a_page_of_the_gateways_own_that_nobody_can_frame_or_alter() {
+async fn the_bridge_is_the_gateways_own_page_and_cannot_be_framed_or_altered() {
     let (gateway, _folder) = gateway().await;
     let fetch = async |target: &str, language: &str| {
         send(gateway.address, Request::get(target).header("accept-language", language), empty()).await

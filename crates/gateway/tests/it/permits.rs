@@ -132,7 +132,7 @@ async fn nobody_fills_the_disk_without_the_services_consent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resumable_upload_without_its_permit_is_refused_before_any_octet_of_it_is_taken() {
+async fn a_resumable_upload_without_permit_is_refused_before_any_byte_is_taken() {
     let folder = tempfile::tempdir().unwrap();
     let service = service("required").await;
     let gateway = gateway(folder.path(), |_| {}).await;
@@ -170,7 +170,7 @@ async fn a_resumable_upload_without_its_permit_is_refused_before_any_octet_of_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_permit_for_this_gateway_is_taken_and_the_service_is_shown_who_delivers() {
+async fn a_permit_for_this_gateway_is_taken_and_the_service_sees_who_delivers() {
     let proofs = Arc::new(Mutex::new(Vec::new()));
     let seen = proofs.clone();
     let service = service("required").await;
@@ -199,7 +199,7 @@ async fn a_permit_for_this_gateway_is_taken_and_the_service_is_shown_who_deliver
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_its_owner_demands_permits_they_are_checked_while_the_line_is_down() {
+async fn permits_that_the_owner_demands_are_checked_even_while_the_line_is_down() {
     let folder = tempfile::tempdir().unwrap();
     let service = service("offered").await;
     let required = |config: &mut Config| config.permits = Permits::Required;

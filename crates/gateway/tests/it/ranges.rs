@@ -109,7 +109,7 @@ async fn ranges_leave_while_others_arrive_and_the_monitor_has_both_numbers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_device_left_that_walked_off_is_stored_and_delivered_and_the_rest_may_come_later() {
+async fn partial_uploads_are_delivered_after_a_device_left_and_completed_later() {
     let service = Service::start(fair).await;
     let (gateway, folder) = gateway_with(|_| {}).await;
     let z = sealed(1, 1 << 20, LATER);
@@ -134,7 +134,7 @@ async fn what_a_device_left_that_walked_off_is_stored_and_delivered_and_the_rest
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_sender_that_may_be_gone_has_its_records_stored_before_it_is_given_up() {
+async fn the_gateway_stores_a_silent_senders_records_before_it_gives_up_on_it() {
     let service = Service::start(fair).await;
     let (gateway, _folder) = gateway_with(|_| {}).await;
     let z = sealed(1, 1 << 20, LATER);
@@ -146,7 +146,7 @@ async fn a_silent_sender_that_may_be_gone_has_its_records_stored_before_it_is_gi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_gateways_with_a_part_each_make_one_upload_and_each_sends_its_own_part_alone() {
+async fn two_gateways_with_a_part_each_make_one_upload_and_send_only_their_own() {
     let service = Service::start(fair).await;
     let offset = Arc::new(AtomicU64::new(0));
     let seen = offset.clone();
@@ -217,7 +217,7 @@ async fn without_cut_through_nothing_leaves_before_all_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_part_that_the_service_refuses_for_good_ends_the_upload_before_it_is_whole() {
+async fn a_part_refused_for_good_by_the_service_ends_an_incomplete_upload() {
     let service = Service::start(|_, method, _, _| match *method {
         Method::PUT => {
             Weather::Answer(hoop_http::Problem::new(hoop_http::Code::TicketForeign, "because").into_response())

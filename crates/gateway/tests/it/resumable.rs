@@ -111,7 +111,7 @@ async fn a_slow_service_does_not_keep_the_bytes_of_an_upload_that_was_deleted() 
 
 /// The service holds the upload, and its bytes count for nobody.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_does_not_answer_a_question_does_not_keep_bytes_that_are_deleted() {
+async fn deleted_bytes_are_freed_while_the_service_leaves_a_question_unanswered() {
     let service = Service::start(|_, method, path, _| match *method == http::Method::GET {
         true if path.starts_with("/hoop/uploads/") => Weather::Silence,
         _ => Weather::Fair,
@@ -142,7 +142,7 @@ async fn a_service_that_does_not_answer_a_question_does_not_keep_bytes_that_are_
 
 /// It would wait for as long as the sender's last bytes may take.
 #[tokio::test]
-async fn whoever_asks_how_far_an_upload_is_does_not_wait_for_bytes_that_nobody_needs() {
+async fn an_offset_query_does_not_wait_for_bytes_that_nobody_needs() {
     let (gateway, _folder) = gateway().await;
     let z = sealed(1, 300_000, LATER);
     assert_eq!(post(gateway.address, NOWHERE, &z).await.status, 201);
@@ -167,7 +167,7 @@ async fn whoever_asks_how_far_an_upload_is_does_not_wait_for_bytes_that_nobody_n
 
 /// Each part with a permit waited for the service's key, 1.5 s, and whoever asked waited for all of them: eight addresses had all places for questions.
 #[tokio::test]
-async fn whoever_asks_how_far_an_upload_is_does_not_wait_for_a_service_that_says_nothing() {
+async fn an_offset_query_does_not_wait_for_a_silent_service() {
     let (gateway, _folder) = gateway().await;
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let z = sealed(1, 300_000, LATER);
@@ -262,7 +262,7 @@ async fn the_examples_of_the_draft_go_as_the_draft_says() {
 }
 
 #[tokio::test]
-async fn parts_of_any_length_are_one_upload_and_each_octet_that_was_told_of_survives_a_restart() {
+async fn parts_of_any_length_make_one_upload_and_acked_bytes_survive_a_restart() {
     for seed in [1, 2, 3_u64] {
         let mut dice = 0x9e37_79b9_7f4a_7c15 ^ seed;
         let z = sealed(seed as u8, 400_000, LATER);

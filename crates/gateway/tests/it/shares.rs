@@ -76,7 +76,7 @@ async fn create(device: Device, to: SocketAddr, dest: &str) -> String {
 
 /// Each is synced when it is begun and when it is let go.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_that_begins_resumable_uploads_and_lets_them_go_begins_so_many_a_minute() {
+async fn a_device_that_begins_and_drops_resumable_uploads_is_limited_per_minute() {
     let service = shut().await;
     let (gateway, _folder) = gateway_with(|config| {
         config.device = limits(|limits| limits.begun_per_minute = 10);

@@ -81,7 +81,7 @@ fn a_key_is_made_once_and_rotated() {
 }
 
 #[test]
-fn a_configuration_file_with_an_unknown_name_is_refused_and_the_line_named() {
+fn an_unknown_name_in_a_configuration_file_is_refused_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("gateway.toml"), "spool = \"s\"\nspeed = 7\n").unwrap();
     let ran = run(folder.path(), &["gateway", "--config", "gateway.toml"]).exits(2);

@@ -51,7 +51,7 @@ fn given(folder: &Path, name: &str) {
 }
 
 #[test]
-fn a_gateway_that_root_began_listens_below_1024_and_keeps_none_of_roots_powers() {
+fn a_gateway_started_by_root_listens_below_1024_and_keeps_no_privileges() {
     let world = shared_folder(&[]);
     let folder = world.path();
     let gateway = Server::start(

@@ -139,7 +139,7 @@ fn all_but_record_0_is_at_the_gateway_before_the_ticket_and_is_sent_once() {
 }
 
 #[test]
-fn a_ticket_that_comes_in_the_middle_is_used_without_sending_anything_twice() {
+fn a_ticket_that_comes_in_mid_push_is_used_and_nothing_is_sent_twice() {
     // No waiting: the ticket comes while records are on their way, or before the gateway is found.
     let folder = tempfile::tempdir().unwrap();
     let gateway = gateway(folder.path(), &[]);
@@ -180,7 +180,7 @@ fn a_service_that_ignores_or_refuses_the_key_gets_the_upload_all_the_same() {
 }
 
 #[test]
-fn a_token_of_another_length_than_predicted_costs_another_key_and_nothing_else() {
+fn a_token_of_unpredicted_length_costs_another_key_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let gateway = gateway(folder.path(), &[]);
     let path = folder.path().to_owned();
@@ -254,7 +254,7 @@ fn strict_gateway(target: SocketAddr) -> SocketAddr {
 }
 
 #[test]
-fn a_gateway_killed_between_early_records_and_prelude_gets_the_upload_all_the_same() {
+fn a_gateway_killed_before_the_prelude_comes_still_gets_the_early_upload() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
     let port = common::free_port();

@@ -132,7 +132,7 @@ fn went_early(seen: &Mutex<Vec<String>>) -> bool {
 }
 
 #[test]
-fn who_copies_a_listed_gateways_name_gets_no_early_records_and_is_not_left_with_an_upload() {
+fn a_gateway_with_a_copied_name_gets_no_early_records_and_is_not_trusted() {
     let world = World::new(true);
     let name = world.name.clone();
     let (url, seen) =
@@ -178,7 +178,7 @@ fn who_has_a_key_and_signs_nothing_that_it_stores_is_passed_over() {
 }
 
 #[test]
-fn a_true_gateway_is_known_from_its_first_use_and_gets_early_records_from_then_on() {
+fn a_true_gateway_is_known_after_its_first_use_and_gets_early_records() {
     let world = World::new(false);
     let first = world.push(&world.gateway.url, &[]).exits(0);
     assert!(
@@ -201,7 +201,7 @@ fn a_listed_gateway_is_used_and_left() {
 }
 
 #[test]
-fn a_changed_key_is_warned_of_and_the_device_stays_unless_it_is_told_to_trust_it() {
+fn a_changed_key_is_warned_of_and_the_device_stays_until_told_to_trust_it() {
     let mut world = World::new(false);
     world.push(&world.gateway.url, &[]).exits(0);
     common::eventually("the first upload", || (world.app.uploads().len() == 1).then_some(()));
@@ -233,7 +233,7 @@ fn a_gateway_that_shows_no_key_is_used_and_the_device_stays() {
 }
 
 #[test]
-fn a_wait_that_ends_before_the_service_has_it_does_not_say_that_one_may_leave() {
+fn a_wait_that_ends_before_the_service_has_it_does_not_say_you_may_leave() {
     let world = World::new(false);
     let (url, _) = fake(|_| "{}".to_owned());
     let patience = ["--service-patience", "60s", "--timeout", "1s"];

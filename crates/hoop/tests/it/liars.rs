@@ -127,7 +127,7 @@ fn an_upload_that_a_gateway_has_forgotten_is_delivered_by_resume() {
 }
 
 #[test]
-fn a_claim_that_nobody_can_check_is_not_proven_and_leaves_the_upload_resumable() {
+fn an_unverifiable_claim_is_not_proven_and_leaves_the_upload_resumable() {
     let mut world = World::new(CLAIMS[1].1);
     let id = world.left_with_the_liar();
     let (port, origin) = (world.service.port(), world.service.url.clone());

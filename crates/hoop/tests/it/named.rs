@@ -74,7 +74,7 @@ fn each_of_several_listed_gateways_gets_a_permit_of_its_own() {
 }
 
 #[test]
-fn a_gateway_that_is_not_listed_is_passed_over_whether_permits_are_required_or_not() {
+fn an_unlisted_gateway_is_passed_over_whether_permits_are_required_or_not() {
     for permits in ["offered", "required"] {
         let world = World::new(permits);
         let said = world.push(&world.stranger.1.url, &[]);

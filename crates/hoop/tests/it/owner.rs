@@ -92,7 +92,7 @@ impl World {
 }
 
 #[test]
-fn an_upload_that_its_owner_pauses_is_asked_after_each_few_seconds_at_most_and_arrives_once_resumed() {
+fn the_gateway_rarely_asks_after_a_paused_upload_and_sends_it_on_resume() {
     let mut world = World::begin();
     world.does_in_mid_delivery("pause");
     let (paused, before) = (Instant::now(), world.attempts());
@@ -119,7 +119,7 @@ fn an_upload_that_its_owner_pauses_is_asked_after_each_few_seconds_at_most_and_a
 }
 
 #[test]
-fn an_upload_that_its_owner_stops_is_dropped_by_the_gateway_with_its_reason() {
+fn the_gateway_drops_an_upload_that_its_owner_stops_and_gives_the_reason() {
     let world = World::begin();
     world.does_in_mid_delivery("stop");
     let status =

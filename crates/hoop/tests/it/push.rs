@@ -337,7 +337,7 @@ fn json_has_every_member_and_times_in_order() {
 }
 
 #[test]
-fn with_tickets_fetched_ahead_an_upload_is_dropped_while_the_service_is_away() {
+fn a_push_with_a_prefetched_ticket_works_while_the_service_is_away() {
     let mut world = World::new();
     let url = world.url("/f");
     let fetched = run(world.path(), &["tickets", "--count", "2", "-b", "s=1", &url]).exits(0);
@@ -417,7 +417,7 @@ fn the_standard_input_is_sent_with_its_exact_length() {
 }
 
 #[test]
-fn a_file_that_changes_while_it_is_sent_ends_the_push_and_is_not_delivered() {
+fn a_file_that_changes_while_sent_ends_the_push_and_is_not_delivered() {
     let world = World::new();
     // Far more than socket buffers hold, so that the push is still under way.
     noise_file(world.path(), "file", 40_000_000);

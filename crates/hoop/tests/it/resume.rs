@@ -49,7 +49,7 @@ impl World {
 }
 
 #[test]
-fn an_upload_whose_push_was_killed_is_ended_by_another_process_with_what_is_missing() {
+fn another_process_completes_a_killed_push_and_sends_only_what_is_missing() {
     let world = World::new();
     let bytes = noise_file(world.path(), "file", LEN);
     let id = world.killed_half_way();

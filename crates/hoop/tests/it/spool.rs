@@ -20,7 +20,7 @@ fn flip(folder: &Path, id: &str, at: u64) {
 }
 
 #[test]
-fn an_operator_lists_checks_exports_and_mends_and_carries_an_upload_to_its_service_by_hand() {
+fn an_operator_lists_checks_exports_repairs_and_hand_delivers_an_upload() {
     let world = tempfile::tempdir().unwrap();
     let folder = world.path();
     let (app, port) = (App::start(), free_port());

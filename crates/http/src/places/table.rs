@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn who_brings_a_byte_at_a_time_is_behind_and_who_brings_its_kilobytes_is_not() {
+    fn single_bytes_leave_a_client_behind_and_kilobytes_do_not() {
         let mut bench = Bench::new(Share::of(2));
         bench.fill([far(1), far(2)]);
         for _ in 0..100 {
@@ -684,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_just_come_has_its_moment_and_who_only_takes_earns_a_tenth_of_a_second() {
+    fn a_new_client_gets_a_moment_and_one_that_only_reads_earns_100_ms() {
         let mut bench = Bench::new(Share::of(2));
         bench.fill([far(1), far(2)]);
         bench.awaits(0);
@@ -768,7 +768,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_been_served_goes_before_who_waits_and_takes_nobodys_place_who_does() {
+    fn a_served_connection_makes_way_before_waiting_ones_and_displaces_none() {
         let mut bench = Bench::new(Share::by_age(3));
         bench.fill((1..4).map(far));
         let rests = |bench: &mut Bench, number: u64| {
@@ -791,7 +791,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_frees_the_place_before_and_who_has_made_way_comes_as_anybody_else() {
+    fn a_change_frees_the_old_place_and_an_evicted_client_comes_back_as_new() {
         let mut bench = Bench::new(Share::by_age(2));
         bench.fill([far(1), far(2)]);
         let signs = [0, 1].map(|number| bench.sign(number));
@@ -844,7 +844,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_at_work_is_joined_by_few_until_it_waits_for_its_clients_or_ends() {
+    fn few_requests_begin_while_others_work_until_those_end_or_await_clients() {
         let (mut table, mut now) = (Table::new(vec![Share::of(700).waits(1_400)]), SECOND);
         let crowd: Vec<_> = (0..600).map(|n| ask(&mut table, many(n), now).0).collect();
         let at_once = FREELY + AT_ONCE as usize;
@@ -965,7 +965,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_come_and_go_begin_as_they_come_however_many_are_under_way() {
+    fn requests_begin_at_once_as_others_end_however_many_are_under_way() {
         let (mut table, now) = (Table::new(vec![Share::of(500).waits(10)]), SECOND);
         let mut under_way: Vec<_> = (0..90).map(|n| ask(&mut table, many(n), now).0).collect();
         for n in 0..10_000 {

@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_in_a_socket_goes_into_a_file_to_its_right_place_and_nobody_elses() {
+    async fn bytes_waiting_in_a_socket_go_to_their_own_place_in_their_own_file() {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, ServerLimits::default()).await.unwrap();
         let (address, (stop, stopped)) = (server.address(), shutdown());
         let serving = tokio::spawn(server.run(|request, _| store(request), stopped));
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_refused_may_go_on_sending_gets_the_answer_and_is_told_that_the_connection_ends() {
+    async fn a_refused_client_may_send_on_and_gets_its_answer_with_connection_close() {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, ServerLimits::default()).await.unwrap();
         let (address, (stop, stopped)) = (server.address(), shutdown());
         let refuse = async |request| {

@@ -57,7 +57,7 @@ async fn thousands_of_abandoned_uploads_do_not_take_the_disk() {
 
 /// A payer has room for 1,024 uploads that have begun at once, and all payers for 65,536.
 #[tokio::test]
-async fn an_upload_that_brought_less_than_a_record_holds_no_place_of_those_begun() {
+async fn an_upload_with_less_than_a_record_takes_no_place_among_begun_ones() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| {
         behind_a_proxy(config);
@@ -210,7 +210,7 @@ async fn a_user_whom_the_application_names_pays_wherever_the_upload_comes_from()
 }
 
 #[tokio::test]
-async fn a_user_whom_the_application_names_has_room_where_a_guest_took_all_of_their_address() {
+async fn a_user_the_application_names_has_room_at_an_address_a_guest_has_filled() {
     let upstream = Upstream::new(|_, arrival| match arrival.fields("cookie").first() {
         Some(&"session=alice") if arrival.line().starts_with("GET /me ") => answer("200 OK", r#"{"id":"alice"}"#),
         _ => answer("201 Created", ""),
@@ -297,7 +297,7 @@ async fn an_upload_without_record_0_is_forgotten_after_an_hour() {
 
 /// A pause without its mark would keep one until its ticket's end.
 #[tokio::test]
-async fn an_upload_without_record_0_is_forgotten_though_whoever_resumed_it_left_at_once() {
+async fn an_upload_without_record_0_is_forgotten_though_its_resumer_hung_up() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| config.tickets_per_minute = 10_000).await;
     for n in 0..300 {

@@ -81,7 +81,7 @@ mod tests {
     use crate::model::state::State;
 
     #[test]
-    fn what_is_written_counts_against_the_quota_but_not_twice_against_the_disk() {
+    fn written_bytes_count_against_the_quota_and_only_once_against_the_disk() {
         let room = Room {
             quota: Some(1000),
             reserve: 10,

@@ -23,7 +23,7 @@ const TOTAL: u64 = 100_000;
 const UPLOADS: u32 = 100;
 
 #[test]
-fn some_hundred_small_uploads_share_a_transaction_from_the_first_byte_to_the_end() {
+fn a_hundred_small_uploads_share_a_transaction_from_first_byte_to_end() {
     let (_folder, spool) = open();
     let meter = Meter::new(&spool);
     let phases: [fn(&Spool, u32); 3] = [take, send, answer];
@@ -84,7 +84,7 @@ fn nothing_that_an_upload_needs_in_its_life_reads_the_whole_table() {
 }
 
 #[test]
-fn changes_that_come_together_and_what_a_sender_brings_share_a_transaction() {
+fn concurrent_changes_and_a_senders_bytes_share_a_transaction() {
     const CHANGES: u32 = 5;
     let (_folder, spool) = open();
     (0..CHANGES).for_each(|number| take(&spool, number));
@@ -115,7 +115,7 @@ fn changes_that_come_together_and_what_a_sender_brings_share_a_transaction() {
 }
 
 #[test]
-fn more_than_a_group_that_waits_is_committed_in_turns_and_nobody_is_forgotten() {
+fn waiting_changes_beyond_a_group_commit_in_turns_and_none_is_lost() {
     const CHANGES: u32 = 70;
     let (_folder, spool) = open();
     (0..CHANGES).for_each(|number| take(&spool, number));

@@ -54,7 +54,7 @@ fn ranges(start: u64, end: u64) -> RangeSet {
 }
 
 #[test]
-fn a_device_has_its_earliest_deadline_due_first_then_its_oldest_page_by_page() {
+fn a_devices_earliest_deadline_is_due_first_then_its_oldest_page_by_page() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
     for (number, deadline) in [(1, None), (2, Some(50)), (3, None), (4, Some(20)), (5, Some(50))] {
@@ -252,7 +252,7 @@ fn what_is_stored_of_an_upload_is_due_as_long_as_the_service_lacks_it() {
 }
 
 #[test]
-fn an_upload_that_the_service_got_by_another_way_is_received_although_not_all_of_it_is_here() {
+fn a_partial_upload_counts_as_received_if_the_service_got_it_another_way() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
     put(&spool, &offer(1, ONE, None), 0, 20);

@@ -121,7 +121,7 @@ fn a_contradicting_prelude_total_or_destination_is_a_conflict() {
 }
 
 #[test]
-fn an_early_upload_whose_prelude_never_comes_is_dropped_and_gives_its_room_back() {
+fn an_early_upload_without_its_prelude_is_dropped_and_gives_its_room_back() {
     let folder = tempfile::tempdir().unwrap();
     let quota = Settings { quota_bytes: Some(UPLOAD_COST + TOTAL + 1), ..Settings::new(folder.path()) };
     let spool = Spool::open(quota).unwrap();

@@ -70,7 +70,7 @@ fn a_tail_is_what_came_of_it_in_pieces_of_any_length() {
 }
 
 #[test]
-fn there_are_only_so_many_of_one_device_and_in_all_and_what_is_over_makes_room() {
+fn resources_are_limited_per_device_and_in_all_and_ended_ones_make_room() {
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(Settings { sync: false, ..Settings::new(folder.path()) }).unwrap();
     let devices = RESOURCES_MAX / RESOURCES_OF_DEVICE_MAX;

@@ -190,7 +190,7 @@ fn occupied(folder: &Path) -> u64 {
 }
 
 #[test]
-fn whoever_names_a_huge_length_takes_little_room_and_what_is_sent_has_room_all_the_same() {
+fn a_huge_claimed_length_takes_little_room_and_sent_bytes_still_find_room() {
     const MIB: u64 = 1 << 20;
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(Settings { quota_bytes: Some(300 * MIB), ..Settings::new(folder.path()) }).unwrap();
@@ -258,7 +258,7 @@ fn gaps_beyond_the_limit_are_refused_and_filling_them_is_not() {
 }
 
 #[test]
-fn what_was_written_and_never_recorded_takes_no_disk_once_its_sender_has_gone() {
+fn unrecorded_bytes_take_no_disk_once_their_sender_has_gone() {
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(Settings { sync: false, ..Settings::new(folder.path()) }).unwrap();
     let mut intake = take(&spool, &offer(1, 8 << 20));
@@ -324,7 +324,7 @@ fn what_a_clock_set_back_made_due_in_years_is_due_now() {
 }
 
 #[test]
-fn uploads_expire_and_are_forgotten_seven_days_after_their_ticket_and_not_before() {
+fn an_upload_expires_a_week_after_its_ticket_and_is_forgotten_after_two() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
     let reason = Reason::new("upload-expired", "too late");
@@ -462,7 +462,7 @@ fn two_senders_that_leave_together_leave_nothing_behind() {
 }
 
 #[test]
-fn whoever_looks_at_the_latest_uploads_lets_others_at_the_index_in_between() {
+fn a_reader_of_the_latest_uploads_lets_others_use_the_index_in_between() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
     (1..=200).for_each(|number| store(&spool, &offer(number, 100)));
@@ -487,7 +487,7 @@ fn whoever_looks_at_the_latest_uploads_lets_others_at_the_index_in_between() {
 }
 
 #[test]
-fn the_latest_uploads_come_newest_first_and_every_record_makes_another_revision() {
+fn the_latest_uploads_come_newest_first_and_each_change_is_a_new_revision() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
     let mut revision = spool.revision();

@@ -249,7 +249,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn whatever_happens_to_links_addresses_and_processes_each_octet_arrives_once() {
+fn bytes_arrive_once_whatever_happens_to_links_addresses_and_processes() {
     let since = || SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     let (seed, mishaps) = (number("HOOP_SEED").unwrap_or_else(since), number("HOOP_MISHAPS").unwrap_or(MISHAPS));
     println!("HOOP_SEED={seed}");

@@ -90,7 +90,7 @@ impl World {
 }
 
 #[test]
-fn curl_downloads_through_an_outage_and_a_change_of_address_and_knows_nothing_of_it() {
+fn curl_downloads_through_an_outage_and_a_new_address_without_noticing() {
     let world = World::build();
     world.ip("phone", "link set cell down");
     let into = world.path("by-flow");
@@ -102,7 +102,7 @@ fn curl_downloads_through_an_outage_and_a_change_of_address_and_knows_nothing_of
 }
 
 #[test]
-fn a_run_by_the_agent_goes_on_in_another_network_and_needs_no_relay_of_its_own() {
+fn a_run_by_the_agent_goes_on_in_another_network_without_its_own_relay() {
     let world = World::build();
     world.ip("phone", "link set cell down");
     world.enter_wifi().unwrap();
@@ -120,7 +120,7 @@ fn a_run_by_the_agent_goes_on_in_another_network_and_needs_no_relay_of_its_own()
 
 /// No interface says that nothing comes through, nor that it does again.
 #[test]
-fn in_the_dark_it_is_asked_often_whether_it_is_light_and_then_a_download_goes_on() {
+fn a_dead_network_is_probed_often_and_a_download_goes_on_once_it_is_back() {
     let world = World::build();
     world.ip("phone", "link set cell down");
     let into = world.path("by-flow");
@@ -217,7 +217,7 @@ fn where_udp_is_blocked_in_the_middle_an_upload_goes_on_over_websocket() {
 }
 
 #[test]
-fn who_only_waits_keeps_its_carrier_and_hears_what_comes_in_another_network_though_udp_is_blocked() {
+fn an_idle_flow_keeps_its_carrier_and_hears_in_a_new_network_without_udp() {
     let world = World::build();
     world.ip("phone", "link set cell down");
     world.ip("net", "rule add ipproto udp blackhole");

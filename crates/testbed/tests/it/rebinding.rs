@@ -240,7 +240,7 @@ impl World {
 }
 
 #[test]
-fn a_name_that_changes_its_mind_never_leads_the_gateway_to_a_private_address() {
+fn dns_rebinding_never_leads_the_gateway_to_a_private_address() {
     let world =
         World::build(&["both.example", "flip.example", "loop.example", "own.example", "lan.example", "alias.example"]);
     let device = world.device;

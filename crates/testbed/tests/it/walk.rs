@@ -129,7 +129,7 @@ fn ended(mut push: Program) -> String {
 }
 
 #[test]
-fn an_upload_begun_at_one_gateway_and_ended_at_another_arrives_once_though_the_first_delivers_its_part_later() {
+fn an_upload_split_over_two_gateways_arrives_once_though_one_sends_late() {
     let walk = Walk::begin();
     let (_a, _b) = (walk.gateway("a"), walk.gateway("b"));
     // Enough for a handshake, and not for a record.
@@ -148,7 +148,7 @@ fn an_upload_begun_at_one_gateway_and_ended_at_another_arrives_once_though_the_f
 }
 
 #[test]
-fn what_the_first_gateway_never_delivers_the_device_sends_itself_if_it_stays() {
+fn a_device_that_stays_sends_bytes_that_the_first_gateway_never_delivers() {
     let walk = Walk::begin();
     let (_a, _b) = (walk.gateway("a"), walk.gateway("b"));
     walk.set("up-a", cut());
