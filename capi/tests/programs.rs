@@ -159,7 +159,7 @@ fn a_server_and_a_downloader_of_bsd_sockets_are_ported_by_sed() {
 }
 
 #[test]
-fn a_ported_downloader_reaches_a_server_that_knows_of_no_flows_through_a_relay() {
+fn a_ported_downloader_reaches_a_server_without_flows_through_a_relay() {
     let place = Place::new();
     let (path, wanted) = file(&place);
     let serve = compile(place.folder.path(), &here("examples/serve.c"), false);
