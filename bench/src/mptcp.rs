@@ -1,4 +1,4 @@
-//! Transfers over the kernel's MPTCP (RFC 8684), as a peer of flows. What is asked for: a letter for the way, and how many octets.
+//! Transfers over the kernel's MPTCP (RFC 8684), as a peer of flows. What is asked for: a letter for the way, and how many bytes.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -52,18 +52,18 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
 ///
 /// # Errors
 /// If the system has no such connections, or one breaks off.
-pub fn transfer(server: Ipv4Addr, octets: usize, down: bool, bbr: bool) -> io::Result<(Duration, Duration)> {
+pub fn transfer(server: Ipv4Addr, bytes: usize, down: bool, bbr: bool) -> io::Result<(Duration, Duration)> {
     let socket = socket(bbr)?;
     let begin = Instant::now();
     socket.connect(&SocketAddr::from((server, PORT)).into())?;
     let mut stream = TcpStream::from(socket);
     let mut asked = vec![if down { b'd' } else { b'u' }];
-    asked.extend((octets as u64).to_be_bytes());
+    asked.extend((bytes as u64).to_be_bytes());
     stream.write_all(&asked)?;
     let gap = if down {
-        take(&mut stream, octets)?
+        take(&mut stream, bytes)?
     } else {
-        give(&mut stream, octets)?;
+        give(&mut stream, bytes)?;
         let mut gap = [0; 8];
         stream.read_exact(&mut gap)?;
         Duration::from_micros(u64::from_be_bytes(gap))

@@ -50,8 +50,8 @@ impl SealedBody {
         let mut file = File::options().create_new(true).read(true).write(true).open(&path).expect("a file in memory");
         fs::remove_file(&path).expect("the file just made");
         let block = BLOCK_BYTES.min(layout.total());
-        let octets = vec![0xa5; usize::try_from(block).expect("a block fits into memory")];
-        file.write_all(&octets).expect("room in memory");
+        let bytes = vec![0xa5; usize::try_from(block).expect("a block fits into memory")];
+        file.write_all(&bytes).expect("room in memory");
         Self { file, block, prelude: prelude.encode(), len: layout.total() }
     }
 
@@ -123,8 +123,8 @@ impl Connection {
     }
 
     fn post(&mut self, peer: Peer, folder: &Path, body: &SealedBody) -> io::Result<()> {
-        let id = dice()?;
-        let name = id.iter().fold(String::new(), |name, octet| format!("{name}{octet:02x}"));
+        let id = rng()?;
+        let name = id.iter().fold(String::new(), |name, byte| format!("{name}{byte:02x}"));
         let (method, path) = match peer.is_gateway() {
             true => ("POST", "/offload?dest=https%3A%2F%2F127.0.0.1%3A9%2Fhoop%2Fpost".to_owned()),
             false => ("PUT", format!("/{name}")),
@@ -200,8 +200,8 @@ fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
     Ok(BufReader::new(stream))
 }
 
-fn dice() -> io::Result<[u8; 16]> {
-    let mut octets = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut octets)?;
-    Ok(octets)
+fn rng() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
 }

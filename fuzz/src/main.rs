@@ -14,4 +14,4 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
     })
 });
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| (TARGET.run)(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (TARGET.run)(bytes));

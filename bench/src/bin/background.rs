@@ -288,7 +288,7 @@ fn sample(house: &House, arrived: &AtomicU64, begin: Instant, over: &AtomicBool)
     while !over.load(Ordering::Relaxed) {
         thread::sleep(SAMPLE_EVERY);
         let now = (begin.elapsed().as_secs_f64(), carried(), arrived.load(Ordering::Relaxed));
-        let kbps = |octets: u64| octets as f64 * 8.0 / 1e3 / (now.0 - before.0);
+        let kbps = |bytes: u64| bytes as f64 * 8.0 / 1e3 / (now.0 - before.0);
         rates.push((now.0, kbps(now.1 - before.1), kbps(now.2 - before.2) * WIRE));
         before = now;
     }

@@ -99,7 +99,7 @@ fn bill(samples: &[Sample], month: Month) -> f64 {
 }
 
 /// xorshift64: the same month for the same seed.
-fn dice(state: &mut u64) -> f64 {
+fn rng(state: &mut u64) -> f64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;
@@ -121,8 +121,8 @@ fn household(month: Month, seed: u64) -> Vec<u64> {
                 17.0..23.0 => 1.8,
                 _ => 0.6,
             };
-            let usual = mbps * weekend * (0.4 + 1.2 * dice(&mut state));
-            let film = if dice(&mut state) < 0.01 { 8.0 + 6.0 * dice(&mut state) } else { 0.0 };
+            let usual = mbps * weekend * (0.4 + 1.2 * rng(&mut state));
+            let film = if rng(&mut state) < 0.01 { 8.0 + 6.0 * rng(&mut state) } else { 0.0 };
             ((usual + film) * 1e6 / 8.0 * f64::from(INTERVAL_SECS)) as u64
         })
         .collect()
@@ -168,7 +168,7 @@ fn simulate(month: Month, household: &[u64], keep: bool, deadlines: bool) -> Out
             let mut room = match budget.allowance(interval) {
                 _ if !keep => line,
                 Allowance::Free => line,
-                Allowance::Within(octets) | Allowance::Forced(octets) => line.min(octets / (STEPS - step)),
+                Allowance::Within(bytes) | Allowance::Forced(bytes) => line.min(bytes / (STEPS - step)),
             };
             while let Some(first) = queue.first_mut().filter(|_| room > 0) {
                 let sent = first.left.min(room);

@@ -267,8 +267,8 @@ async fn pour(sender: &mut Box<dyn LaneSender>) {
 
 async fn drain(receiver: &mut Box<dyn LaneReceiver>) {
     let mut count = Count::new();
-    while let Some(octets) = receiver.receive(BODY).await.expect("it comes") {
-        count.add(octets.len());
+    while let Some(bytes) = receiver.receive(BODY).await.expect("it comes") {
+        count.add(bytes.len());
     }
     count.tell();
 }
@@ -338,8 +338,8 @@ async fn carry_flow(mut flow: FlowStream, sends: bool) {
         return flow.finished().await.expect("it has come");
     }
     let mut count = Count::new();
-    while let Some(octets) = flow.read_chunk(BODY).await.expect("it comes") {
-        count.add(octets.len());
+    while let Some(bytes) = flow.read_chunk(BODY).await.expect("it comes") {
+        count.add(bytes.len());
     }
     count.tell();
     flow.shutdown().await.expect("it is finished");

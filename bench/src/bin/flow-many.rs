@@ -163,7 +163,7 @@ fn beside_tcp(begin: &Conductor<'_>, verdict: &mut Verdict) {
     let holds = verdict.at_least("Jain's index beside TCP", index, JAIN_TCP_MIN);
     let mut table = Table::new(["100 each", "kbit/s, median", "min-max", "of the link", "Jain", "limit"]);
     for (what, got) in [("flows on QUIC", &flows), ("TCP with TLS", &rivals), ("all", &all)] {
-        let kbps = |octets: f64| octets * 8.0 / 1e3 / period().as_secs_f64();
+        let kbps = |bytes: f64| bytes * 8.0 / 1e3 / period().as_secs_f64();
         let (low, high) = spread(got);
         let is_all = what == "all";
         table.row([
@@ -464,8 +464,8 @@ async fn drain(kind: &Kind, at: usize, mut flow: FlowStream) {
     kind.attached.wait().await;
     kind.go.wait().await;
     flow.write_all(b"!").await.expect("it goes on");
-    while let Some(octets) = flow.read_chunk(BODY).await.expect("it comes") {
-        kind.got[at].fetch_add(octets.len() as u64, Ordering::Relaxed);
+    while let Some(bytes) = flow.read_chunk(BODY).await.expect("it comes") {
+        kind.got[at].fetch_add(bytes.len() as u64, Ordering::Relaxed);
     }
 }
 

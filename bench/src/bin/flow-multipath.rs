@@ -173,7 +173,7 @@ impl World<'_> {
     /// The goodput over these links at once, in Mbit/s; none if the system has no such connections.
     fn carry(&self, role: &str, links: &[(&str, u64, u64)]) -> Option<f64> {
         let mbps: u64 = links.iter().map(|(_, mbps, _)| mbps).sum();
-        let octets = mbps * 125_000 * number("--seconds").unwrap_or(SECONDS);
+        let bytes = mbps * 125_000 * number("--seconds").unwrap_or(SECONDS);
         let servers = links.iter().map(|(link, ..)| format!("{link}={}", self.lab.address_on("server", link)));
         if role == "mptcp" {
             self.add_addresses(links);
@@ -181,14 +181,14 @@ impl World<'_> {
         let arguments = [
             ("--way", self.way.to_owned()),
             ("--congestion", self.congestion.to_owned()),
-            ("--octets", octets.to_string()),
+            ("--octets", bytes.to_string()),
             ("--seconds", number("--seconds").unwrap_or(SECONDS).to_string()),
             ("--servers", servers.collect::<Vec<_>>().join(",")),
         ];
         let arguments: Vec<&str> = arguments.iter().flat_map(|(option, word)| [*option, word.as_str()]).collect();
         let took = Part::start(&self.lab, "device", role, self.folder, &arguments).expect("took");
         let secs: f64 = took.parse().ok()?;
-        Some(octets as f64 * 8e-6 / secs)
+        Some(bytes as f64 * 8e-6 / secs)
     }
 
     /// MPTCP's server tells of its addresses on all links but the first, which it is reached by.
@@ -235,7 +235,7 @@ fn is_bbr() -> bool {
     congestion() == Congestion::Bbr
 }
 
-fn octets() -> usize {
+fn bytes() -> usize {
     number("--octets").expect("a number") as usize
 }
 
@@ -247,9 +247,9 @@ async fn flow() -> f64 {
     }
     let begin = Instant::now();
     let took = if is_download() {
-        let mut flow = device.open(&format!("source:{}", octets()), options()).expect("a flow");
+        let mut flow = device.open(&format!("source:{}", bytes()), options()).expect("a flow");
         let mut came = 0;
-        while came < octets() {
+        while came < bytes() {
             came += flow.read_chunk(64 * 1024).await.expect("it goes on").expect("there is more").len();
         }
         let took = begin.elapsed();
@@ -258,8 +258,8 @@ async fn flow() -> f64 {
         took
     } else {
         let mut flow = device.open("sink", options()).expect("a flow");
-        give(&mut flow, octets()).await.expect("it is taken");
-        assert_eq!(flow.read_u64().await.expect("an answer"), octets() as u64);
+        give(&mut flow, bytes()).await.expect("it is taken");
+        assert_eq!(flow.read_u64().await.expect("an answer"), bytes() as u64);
         let took = begin.elapsed();
         report(&flow.stats());
         took
@@ -281,5 +281,5 @@ fn mptcp_transfer() -> std::io::Result<f64> {
         println!("took {}", f64::INFINITY);
         std::process::exit(0);
     });
-    mptcp::transfer(server, octets(), is_download(), is_bbr()).map(|(took, _)| took.as_secs_f64())
+    mptcp::transfer(server, bytes(), is_download(), is_bbr()).map(|(took, _)| took.as_secs_f64())
 }

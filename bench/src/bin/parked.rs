@@ -21,13 +21,13 @@ use std::time::Instant;
 const FLOWS: u64 = 1_000_000;
 
 /// A flow in memory, its attachment aside.
-const PARKED_OCTETS: f64 = 200.0;
+const PARKED_BYTES: f64 = 200.0;
 
 /// A flow on disk.
-const SPILLED_OCTETS: f64 = 32.0;
+const SPILLED_BYTES: f64 = 32.0;
 
 /// A device that has flows: 24, and a place in a hash table.
-const DEVICE_OCTETS: f64 = 24.0 + 6.5;
+const DEVICE_BYTES: f64 = 24.0 + 6.5;
 
 /// A million in memory, with their attachments.
 const RESIDENT_MB: f64 = 300.0;
@@ -118,12 +118,12 @@ fn main() -> ExitCode {
         let resident = limit("MB in memory", parked * flows as f64 / 1e6, RESIDENT_MB * scale);
         // A device has a record of its own, which is not a flow's.
         let each = if *per_host == 10 {
-            limit("octets a parked flow", parked - ATTACHMENT as f64, PARKED_OCTETS)
+            limit("octets a parked flow", parked - ATTACHMENT as f64, PARKED_BYTES)
         } else {
             String::new()
         };
         let on_disk = if *per_host == 10 {
-            limit("octets a spilled flow", spilled - DEVICE_OCTETS / 10.0, SPILLED_OCTETS)
+            limit("octets a spilled flow", spilled - DEVICE_BYTES / 10.0, SPILLED_BYTES)
         } else {
             String::new()
         };
@@ -225,7 +225,7 @@ fn kept(number: u64, per_host: u64) -> Kept {
     let mut key = [0; 32];
     key.chunks_mut(8)
         .zip(1..)
-        .for_each(|(octets, salt)| octets.copy_from_slice(&mix(number + (salt << 50)).to_be_bytes()));
+        .for_each(|(bytes, salt)| bytes.copy_from_slice(&mix(number + (salt << 50)).to_be_bytes()));
     let offset = mix(number) >> 30;
     let record = Record {
         name: name(number, per_host),
@@ -329,17 +329,17 @@ fn sqlite(folder: &Path) -> Connection {
 /// What a table of SQLite has of a flow: name, and the rest in bytes.
 fn row(number: u64, per_host: u64) -> ([u8; 28], Vec<u8>) {
     let kept = kept(number, per_host);
-    let mut octets = kept.record.key.0.to_vec();
-    octets.extend_from_slice(&[number as u8; 72]);
-    octets.extend_from_slice(&kept.attachment);
-    (sqlite_name(kept.record.name), octets)
+    let mut bytes = kept.record.key.0.to_vec();
+    bytes.extend_from_slice(&[number as u8; 72]);
+    bytes.extend_from_slice(&kept.attachment);
+    (sqlite_name(kept.record.name), bytes)
 }
 
 fn sqlite_name(name: FlowName) -> [u8; 28] {
-    let mut octets = [0; 28];
-    octets[..20].copy_from_slice(&name.device.0);
-    octets[20..].copy_from_slice(&name.flow.0.to_be_bytes());
-    octets
+    let mut bytes = [0; 28];
+    bytes[..20].copy_from_slice(&name.device.0);
+    bytes[20..].copy_from_slice(&name.flow.0.to_be_bytes());
+    bytes
 }
 
 fn sqlite_fill(folder: &Path, flows: u64, per_host: u64) -> Round {
@@ -349,8 +349,8 @@ fn sqlite_fill(folder: &Path, flows: u64, per_host: u64) -> Round {
         let transaction = connection.transaction().expect("a transaction");
         let mut insert = transaction.prepare("INSERT OR REPLACE INTO flows VALUES (?1, ?2)").expect("it is SQL");
         for number in 0..flows {
-            let (name, octets) = row(number, per_host);
-            insert.execute(params![&name[..], octets]).expect("there is room");
+            let (name, bytes) = row(number, per_host);
+            insert.execute(params![&name[..], bytes]).expect("there is room");
         }
         drop(insert);
         transaction.commit().expect("a disk");
@@ -371,8 +371,8 @@ fn sqlite_reload(folder: &Path, flows: u64, per_host: u64, in_any_order: bool) -
         for number in 0..flows {
             let number = if in_any_order { number * 48_271 % flows } else { number };
             let name = sqlite_name(name(number, per_host));
-            let octets: Vec<u8> = select.query_row(params![&name[..]], |row| row.get(0)).expect("it is there");
-            assert_eq!(octets[40], number as u8);
+            let bytes: Vec<u8> = select.query_row(params![&name[..]], |row| row.get(0)).expect("it is there");
+            assert_eq!(bytes[40], number as u8);
         }
     });
     Round { open, reload, opened, ..Round::default() }

@@ -142,12 +142,12 @@ impl Dialer {
     ///
     /// It asks for a TCP connection to the server's port of WebSocket, or to the proxy, and says nothing on it: by each family of addresses, some five times a second for ten minutes, and
     /// then every six seconds. Without WebSocket there is nothing to ask, and it never returns.
-    pub async fn until_reachable(&self, server: &ServerAddress, mut roll: impl FnMut() -> u32) {
+    pub async fn until_reachable(&self, server: &ServerAddress, mut jitter: impl FnMut() -> u32) {
         let Some(websocket) = &self.websocket else { return std::future::pending().await };
         let mut probes = Probes::new(self.now());
         let mut sent = JoinSet::new();
         loop {
-            if let Some(number) = probes.poll(self.now(), roll()) {
+            if let Some(number) = probes.poll(self.now(), jitter()) {
                 for address in self.probed(server, websocket) {
                     let answered = websocket.is_there(address);
                     sent.spawn(async move { timeout(PROBE_MAX, answered).await.unwrap_or(false).then_some(number) });
@@ -246,7 +246,7 @@ impl Dialer {
                             by_quic = ByQuic::Answered;
                         }
                         last = error;
-                        race.failed(attempt, failure, self.now(), roll());
+                        race.failed(attempt, failure, self.now(), jitter());
                     }
                 },
                 Ok(()) = answers.changed() => {
@@ -280,9 +280,9 @@ impl Dialer {
 }
 
 /// Devices that were refused together do not come again together.
-fn roll() -> u32 {
-    let mut roll = [0; 4];
+fn jitter() -> u32 {
+    let mut jitter = [0; 4];
     // Without dice they do.
-    let _ = SystemRandom::new().fill(&mut roll);
-    u32::from_ne_bytes(roll)
+    let _ = SystemRandom::new().fill(&mut jitter);
+    u32::from_ne_bytes(jitter)
 }

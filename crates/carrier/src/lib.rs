@@ -165,8 +165,8 @@ pub trait LaneReceiver: Send + Debug {
     /// As [`LaneReceiver::receive`].
     fn receive_chunks<'a>(&'a mut self, chunks: &'a mut [Bytes]) -> Pending<'a, io::Result<Option<usize>>> {
         Box::pin(async move {
-            let Some(octets) = self.receive(RECEIVE_MAX).await? else { return Ok(None) };
-            chunks[0] = octets;
+            let Some(bytes) = self.receive(RECEIVE_MAX).await? else { return Ok(None) };
+            chunks[0] = bytes;
             Ok(Some(1))
         })
     }

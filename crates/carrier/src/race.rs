@@ -143,15 +143,15 @@ impl Race {
         self.rows.iter().filter(|row| !row.addresses.is_empty()).map(|row| row.due).min()
     }
 
-    /// One that was begun has failed: its row's next is due. Where WebSocket still waits for QUIC's sake, one that the server refuses is tried again later; `roll` is any number. Of one that was given up nothing is noted.
-    pub(crate) fn failed(&mut self, attempt: Attempt, failure: Failure, now: Timestamp, roll: u32) {
+    /// One that was begun has failed: its row's next is due. Where WebSocket still waits for QUIC's sake, one that the server refuses is tried again later; `jitter` is any number. Of one that was given up nothing is noted.
+    pub(crate) fn failed(&mut self, attempt: Attempt, failure: Failure, now: Timestamp, jitter: u32) {
         for row in self.rows.iter_mut().filter(|row| row.kind == attempt.kind) {
             let Some(at) = row.running.iter().position(|address| *address == attempt.address) else { return };
             row.running.remove(at);
             row.due = row.due.min(now);
         }
         if (attempt.kind, failure) == (Kind::Quic, Failure::Answer) {
-            self.wait(attempt.address, now, roll);
+            self.wait(attempt.address, now, jitter);
         }
         self.hurry(now);
     }
@@ -167,11 +167,11 @@ impl Race {
         (quic.due, websocket.due) = (quic.due.min(now), now + ANSWERED_STAGGER);
     }
 
-    fn wait(&mut self, refused: SocketAddr, now: Timestamp, roll: u32) {
+    fn wait(&mut self, refused: SocketAddr, now: Timestamp, jitter: u32) {
         let [quic, websocket] = &mut self.rows;
         let Some(until) = self.patience.filter(|_| now < websocket.due) else { return };
         quic.addresses.push_back(refused);
-        quic.due = now + REFUSED.delay(self.refused, roll);
+        quic.due = now + REFUSED.delay(self.refused, jitter);
         websocket.due = websocket.due.max(now + ANSWERED_STAGGER).min(until);
         self.refused += 1;
     }

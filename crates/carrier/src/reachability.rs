@@ -52,13 +52,13 @@ impl Probes {
         self.due
     }
 
-    /// The next one's number, if it is due; `roll` is any number.
-    pub(crate) fn poll(&mut self, now: Timestamp, roll: u32) -> Option<u32> {
+    /// The next one's number, if it is due; `jitter` is any number.
+    pub(crate) fn poll(&mut self, now: Timestamp, jitter: u32) -> Option<u32> {
         if now < self.due {
             return None;
         }
         let every = if now.since(self.begun) < OFTEN { EVERY } else { SELDOM };
-        self.due = now + every * 2 / 3 + every * 2 / 3 * (roll % 1_024) / 1_024;
+        self.due = now + every * 2 / 3 + every * 2 / 3 * (jitter % 1_024) / 1_024;
         self.sent = self.sent.saturating_add(1);
         Some(self.sent - 1)
     }
@@ -78,22 +78,22 @@ mod tests {
     }
 
     /// When probes are sent until then, in milliseconds.
-    fn sent(until: u64, roll: u32) -> Vec<u64> {
+    fn sent(until: u64, jitter: u32) -> Vec<u64> {
         let mut probes = Probes::new(at(0));
-        (0..until).filter(|now| probes.poll(at(*now), roll).is_some()).collect()
+        (0..until).filter(|now| probes.poll(at(*now), jitter).is_some()).collect()
     }
 
     #[test]
     fn probes_go_out_3_to_8_times_a_second_for_ten_minutes_and_then_rarely() {
-        for roll in [0, 512, 1_023, u32::MAX] {
-            let sent = sent(1_200_000, roll);
+        for jitter in [0, 512, 1_023, u32::MAX] {
+            let sent = sent(1_200_000, jitter);
             assert_eq!(sent[0], 500, "an ordinary attempt is over by then");
             let gaps = |of: std::ops::Range<u64>| {
                 let pairs = sent.windows(2).filter(move |pair| of.contains(&pair[0]));
                 pairs.map(|pair| pair[1] - pair[0]).collect::<Vec<_>>()
             };
-            assert!(gaps(0..600_000).iter().all(|gap| (133..=267).contains(gap)), "{roll}");
-            assert!(gaps(601_000..1_100_000).iter().all(|gap| (4_000..=8_000).contains(gap)), "{roll}");
+            assert!(gaps(0..600_000).iter().all(|gap| (133..=267).contains(gap)), "{jitter}");
+            assert!(gaps(601_000..1_100_000).iter().all(|gap| (4_000..=8_000).contains(gap)), "{jitter}");
         }
     }
 

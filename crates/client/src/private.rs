@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Writes `folder/name` for its owner alone, whole or not at all; makes the folder if need be.
 pub(crate) fn write_private(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let (temporary, path) = (folder.join(format!(".{}", hex::encode(hoop_http::Rng.octets::<8>()))), folder.join(name));
+    let (temporary, path) = (folder.join(format!(".{}", hex::encode(hoop_http::Rng.bytes::<8>()))), folder.join(name));
     match hoop_files::replace_by(&temporary, &path, bytes, |_| Ok(())) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             make_private(folder)?;

@@ -138,7 +138,7 @@ impl Kept {
 }
 
 fn load(path: &Path) -> Option<Saved> {
-    let read = fs::read(path).and_then(|octets| serde_json::from_slice(&octets).map_err(io::Error::from));
+    let read = fs::read(path).and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from));
     match read {
         Ok(saved) => Some(saved),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -175,8 +175,8 @@ impl Background {
     }
 
     /// So many bytes were acknowledged since the last call, on all paths together.
-    pub fn handle_delivered(&mut self, octets: u64, now: Timestamp) {
-        self.delivered.push_back((now, octets));
+    pub fn handle_delivered(&mut self, bytes: u64, now: Timestamp) {
+        self.delivered.push_back((now, bytes));
         while self.delivered.front().is_some_and(|(at, _)| now.since(*at) > DELIVERY_WINDOW) {
             self.delivered.pop_front();
         }
@@ -303,9 +303,8 @@ impl Background {
         if self.counted_from.is_none_or(|from| now.since(from) < DELIVERY_WINDOW + FRESH / 10) {
             return None;
         }
-        let octets: u64 =
-            self.delivered.iter().filter(|(at, _)| now.since(*at) < DELIVERY_WINDOW).map(|(_, n)| n).sum();
-        Some(octets as f64 * 8.0 / DELIVERY_WINDOW.as_secs_f64())
+        let bytes: u64 = self.delivered.iter().filter(|(at, _)| now.since(*at) < DELIVERY_WINDOW).map(|(_, n)| n).sum();
+        Some(bytes as f64 * 8.0 / DELIVERY_WINDOW.as_secs_f64())
     }
 
     fn remember(&mut self, path: u64, rtt: Duration, now: Timestamp) {

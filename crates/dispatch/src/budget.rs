@@ -289,8 +289,8 @@ pub fn least_rate(deadlines: impl Iterator<Item = (UnixTime, u64)>, now: UnixTim
     let mut deadlines: Vec<_> = deadlines.filter(|(at, _)| *at > now).collect();
     deadlines.sort_unstable();
     let mut sum = 0_u64;
-    let rates = deadlines.into_iter().map(|(at, octets)| {
-        sum = sum.saturating_add(octets);
+    let rates = deadlines.into_iter().map(|(at, bytes)| {
+        sum = sum.saturating_add(bytes);
         sum.div_ceil(u64::from(at.since(now)))
     });
     rates.max().unwrap_or_default()

@@ -39,7 +39,7 @@ pub struct Destinations {
 
 impl Destinations {
     /// It could not be reached, or asked to be left alone for `at_least`.
-    pub fn failed(&mut self, origin: &str, at_least: Duration, roll: u32, now: Timestamp) {
+    pub fn failed(&mut self, origin: &str, at_least: Duration, jitter: u32, now: Timestamp) {
         let before = self.waiting.get(origin).copied();
         // Others that were under way fail for the same reason: that is one failure.
         let failures = match before {
@@ -47,7 +47,7 @@ impl Destinations {
             Some(waiting) => waiting.failures + 1,
             None => 1,
         };
-        let until = now + BACKOFF.delay(failures - 1, roll).max(at_least);
+        let until = now + BACKOFF.delay(failures - 1, jitter).max(at_least);
         let until = before.map_or(until, |waiting| waiting.until.max(until));
         if before.is_none() && self.waiting.len() >= DESTINATIONS_MAX {
             let first = self.waiting.iter().min_by_key(|(_, waiting)| waiting.until).map(|(origin, _)| origin.clone());

@@ -275,14 +275,14 @@ impl<P: Copy + Ord> Dispatcher<P> {
     }
 
     /// So many bytes more of an upload were sent: its device's share.
-    pub fn handle_sent(&mut self, id: UploadId, octets: u64) {
+    pub fn handle_sent(&mut self, id: UploadId, bytes: u64) {
         let Some(running) = self.running.get_mut(&id) else { return };
-        running.sent = running.sent.saturating_add(octets);
-        let paid = running.prepaid.min(octets);
+        running.sent = running.sent.saturating_add(bytes);
+        let paid = running.prepaid.min(bytes);
         running.prepaid -= paid;
         let device = running.device;
-        if octets > paid {
-            self.fair.charge(device, octets - paid);
+        if bytes > paid {
+            self.fair.charge(device, bytes - paid);
         }
         self.advance();
     }
@@ -299,19 +299,19 @@ impl<P: Copy + Ord> Dispatcher<P> {
         self.end(id);
     }
 
-    /// An attempt failed. Returns how long the upload waits; `roll` is the dice's, uniform in `u32`.
-    pub fn handle_failure(&mut self, id: UploadId, failure: Failure, roll: u32, now: Timestamp) -> Duration {
+    /// An attempt failed. Returns how long the upload waits; `jitter` is a random number, uniform in `u32`.
+    pub fn handle_failure(&mut self, id: UploadId, failure: Failure, jitter: u32, now: Timestamp) -> Duration {
         let least = failure.retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
         if let Some(ended) = self.end(id) {
             if failure.destination {
-                self.destinations.failed(&ended.origin, least, roll, now);
+                self.destinations.failed(&ended.origin, least, jitter, now);
                 // They would only be in the way of uploads for others.
                 self.windows.iter_mut().for_each(|window| window.retain(|entry| entry.origin != ended.origin));
             } else {
                 self.destinations.reached(&ended.origin);
             }
         }
-        BACKOFF.delay(failure.attempts, roll).max(least)
+        BACKOFF.delay(failure.attempts, jitter).max(least)
     }
 
     /// What to do next, if anything.

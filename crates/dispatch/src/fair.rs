@@ -24,8 +24,8 @@ impl Fair {
     }
 
     /// So many bytes were sent for it, or are going to be.
-    pub fn charge(&mut self, device: AddressKey, octets: u64) {
-        let tag = self.tag(device).saturating_add(octets);
+    pub fn charge(&mut self, device: AddressKey, bytes: u64) {
+        let tag = self.tag(device).saturating_add(bytes);
         self.tags.insert(device, tag);
         if self.tags.len() > TAGS_MAX {
             let lowest = self.tags.iter().min_by_key(|(_, tag)| **tag).map(|(device, _)| *device);
@@ -34,9 +34,9 @@ impl Fair {
     }
 
     /// So many of them were not sent after all.
-    pub fn refund(&mut self, device: AddressKey, octets: u64) {
+    pub fn refund(&mut self, device: AddressKey, bytes: u64) {
         if let Some(tag) = self.tags.get_mut(&device) {
-            *tag = tag.saturating_sub(octets);
+            *tag = tag.saturating_sub(bytes);
         }
     }
 

@@ -30,14 +30,14 @@ impl RateLimit {
         self.rate = rate;
     }
 
-    /// `octets` were sent since the last call. Returns the rate to go on with: the limit, or less for as long as more was sent than it
+    /// `bytes` were sent since the last call. Returns the rate to go on with: the limit, or less for as long as more was sent than it
     /// allows; so what goes out between two calls is made good at the next.
-    pub fn handle_sent(&mut self, octets: u64, now: Timestamp) -> Bitrate {
+    pub fn handle_sent(&mut self, bytes: u64, now: Timestamp) -> Bitrate {
         let passed = self.at.map_or(BURST, |at| now.since(at));
         self.at = Some(now);
         let per_second = self.rate.as_bps() as f64 / 8.0;
         let burst = (per_second * BURST.as_secs_f64()).max(BURST_BYTES_MIN as f64);
-        self.tokens = (self.tokens + per_second * passed.as_secs_f64()).min(burst) - octets as f64;
+        self.tokens = (self.tokens + per_second * passed.as_secs_f64()).min(burst) - bytes as f64;
         if self.tokens >= 0.0 {
             return self.rate;
         }
@@ -57,10 +57,10 @@ mod tests {
         let (mut now, mut sent, mut rate) = (Timestamp::ZERO, 0_u64, Bitrate::kbps(800));
         // A kernel that always sends a twentieth more than it is told.
         for tick in 0..20_000_u64 {
-            let octets = rate.as_bps() * 21 / 20 / 8 / 20;
-            sent += octets;
+            let bytes = rate.as_bps() * 21 / 20 / 8 / 20;
+            sent += bytes;
             now += Duration::from_millis(50);
-            rate = limit.handle_sent(octets, now);
+            rate = limit.handle_sent(bytes, now);
             let allowed = 100_000.0 * (tick + 1) as f64 / 20.0 + 20_000.0;
             assert!(sent as f64 <= allowed, "{sent} after {tick} ticks");
         }

@@ -250,12 +250,12 @@ impl Line {
 
     fn acknowledge_background(&mut self, packets: (u64, u64)) {
         let Some((acknowledged, sent)) = self.connection.acknowledge(packets, self.now) else { return };
-        let octets = acknowledged * PACKET as u64;
-        self.log.last_mut().expect("one is begun").background += octets;
+        let bytes = acknowledged * PACKET as u64;
+        self.log.last_mut().expect("one is begun").background += bytes;
         let spacing = self.background.rate().time_for(PACKET as u64);
         let single = if self.connection.is_single(self.now) { spacing } else { Duration::ZERO };
         self.background.handle_rtt(1, self.now.since(sent), single, self.now);
-        self.background.handle_delivered(octets, self.now);
+        self.background.handle_delivered(bytes, self.now);
     }
 
     fn acknowledge(&mut self, who: Who, rtt: Duration) {

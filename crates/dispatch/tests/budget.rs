@@ -18,7 +18,7 @@ fn bill(samples: &[u64]) -> u64 {
 /// A household: a base, an evening, bursts; in bytes of each interval.
 fn household(seed: u64, bursts: u64) -> Vec<u64> {
     let mut state = seed | 1;
-    let mut dice = move || {
+    let mut rng = move || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -27,8 +27,8 @@ fn household(seed: u64, bursts: u64) -> Vec<u64> {
     let evening = |interval: usize| (216..276).contains(&(interval % 288));
     (0..MONTH.intervals as usize)
         .map(|interval| {
-            let base = 500_000 + dice() % 500_000 + if evening(interval) { 4_000_000 + dice() % 3_000_000 } else { 0 };
-            base + if dice() % 1_000 < bursts { 30_000_000 + dice() % 5_000_000 } else { 0 }
+            let base = 500_000 + rng() % 500_000 + if evening(interval) { 4_000_000 + rng() % 3_000_000 } else { 0 };
+            base + if rng() % 1_000 < bursts { 30_000_000 + rng() % 5_000_000 } else { 0 }
         })
         .collect()
 }
@@ -49,7 +49,7 @@ fn spend(budget: &mut Budget, household: &[u64], line: u64, forced: impl Fn(u32)
             let most = (line / 10).saturating_sub(others / 10);
             own += match budget.allowance(now) {
                 Allowance::Free => most,
-                Allowance::Within(octets) | Allowance::Forced(octets) => most.min(octets / (10 - step)),
+                Allowance::Within(bytes) | Allowance::Forced(bytes) => most.min(bytes / (10 - step)),
             };
         }
         budget.handle_end(*others, own);

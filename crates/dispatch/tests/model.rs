@@ -153,8 +153,8 @@ impl Reference {
         self.tags.get(&device).copied().unwrap_or_default().max(self.virtual_time)
     }
 
-    fn charge(&mut self, device: AddressKey, octets: u64) {
-        self.tags.insert(device, self.tag(device) + octets);
+    fn charge(&mut self, device: AddressKey, bytes: u64) {
+        self.tags.insert(device, self.tag(device) + bytes);
     }
 
     /// Whether each that has begun since the last look was first in the order then.

@@ -318,10 +318,10 @@ impl FlowInner {
         self.act(|state, now| {
             let mut room = most;
             while room > 0
-                && let Some(octets) = state.receive.next(room)
+                && let Some(bytes) = state.receive.next(room)
             {
-                room -= octets.len();
-                chunks.push_back(octets);
+                room -= bytes.len();
+                chunks.push_back(bytes);
             }
             if room < most {
                 state.consumed(now);
@@ -374,9 +374,9 @@ impl FlowInner {
             }
             let before = state.send.end();
             take(room, &mut state.send);
-            let octets = state.send.end() - before;
+            let bytes = state.send.end() - before;
             state.written();
-            Poll::Ready(Ok(octets))
+            Poll::Ready(Ok(bytes))
         })
     }
 

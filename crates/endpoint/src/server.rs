@@ -39,9 +39,9 @@ impl Server {
     pub fn new(config: ServerConfig) -> Self {
         let (sender, opened) = mpsc::channel(config.limits.backlog.max(1));
         let is_touched = Arc::<AtomicBool>::default();
-        let jobs = config.store.clone().zip(config.byte_store.clone()).map(|(flows, octets)| {
+        let jobs = config.store.clone().zip(config.byte_store.clone()).map(|(flows, bytes)| {
             let (jobs, waiting) = mpsc::unbounded_channel();
-            tokio::spawn(spooler::spool(flows, octets, waiting, is_touched.clone()));
+            tokio::spawn(spooler::spool(flows, bytes, waiting, is_touched.clone()));
             jobs
         });
         let flows = Flows::new(&config.limits);
@@ -139,7 +139,7 @@ impl Server {
     }
 
     /// How many bytes are held of all flows: see [`ServerLimits::memory`].
-    pub fn octets(&self) -> u64 {
-        self.shared.memory.octets()
+    pub fn bytes(&self) -> u64 {
+        self.shared.memory.bytes()
     }
 }

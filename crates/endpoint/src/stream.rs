@@ -245,8 +245,8 @@ impl FlowStream {
     ///
     /// # Errors
     /// As writing.
-    pub async fn write_chunk(&mut self, octets: Bytes) -> io::Result<()> {
-        self.write.write_chunk(octets).await
+    pub async fn write_chunk(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.write.write_chunk(bytes).await
     }
 }
 
@@ -319,12 +319,12 @@ impl FlowWriter {
     ///
     /// # Errors
     /// As writing.
-    pub async fn write_chunk(&mut self, mut octets: Bytes) -> io::Result<()> {
-        while !octets.is_empty() {
+    pub async fn write_chunk(&mut self, mut bytes: Bytes) -> io::Result<()> {
+        while !bytes.is_empty() {
             poll_fn(|cx| {
                 self.handle.flow.poll_write(cx, |room, buffer| {
-                    let most = usize::try_from(room).unwrap_or(usize::MAX).min(octets.len());
-                    let mut rest = octets.split_to(most);
+                    let most = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
+                    let mut rest = bytes.split_to(most);
                     while !rest.is_empty() {
                         // In pieces, so that the first can be dropped before the last is acknowledged.
                         buffer.push(rest.split_to(COPY_MAX.min(rest.len())));

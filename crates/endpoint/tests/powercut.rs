@@ -46,7 +46,7 @@ fn settings(folder: &Path) -> Settings {
 }
 
 /// No byte of it is zero: a hole shows.
-fn octet(number: u64, offset: u64) -> u8 {
+fn byte(number: u64, offset: u64) -> u8 {
     ((offset * 31 + offset / 512) as u8 ^ number as u8) | 1
 }
 
@@ -77,8 +77,8 @@ fn victim() {
         device.add_carrier(Arc::new(ours), Use::Normal, "memory");
         for at in 0..FLOWS {
             let flow = server.accept().await.unwrap();
-            let dice = Pcg64Mcg::seed_from_u64(seed ^ at << 32);
-            tokio::spawn(consume(flow, dice));
+            let rng = Pcg64Mcg::seed_from_u64(seed ^ at << 32);
+            tokio::spawn(consume(flow, rng));
         }
         let flows = work.join_all().await;
         assert_eq!(flows.len(), FLOWS as usize);
@@ -88,29 +88,29 @@ fn victim() {
 }
 
 /// A flow that is dropped is given up, and its bytes with it: it is returned.
-async fn send(mut flow: FlowStream, number: u64, mut dice: Pcg64Mcg) -> FlowStream {
+async fn send(mut flow: FlowStream, number: u64, mut rng: Pcg64Mcg) -> FlowStream {
     let mut at = 0;
     for _ in 0..STEPS {
-        let end = at + 1 + dice.next_u64() % PIECE;
-        let piece: Vec<u8> = (at..end).map(|at| octet(number, at)).collect();
+        let end = at + 1 + rng.next_u64() % PIECE;
+        let piece: Vec<u8> = (at..end).map(|at| byte(number, at)).collect();
         flow.write_all(&piece).await.unwrap();
         at = end;
-        sleep(Duration::from_millis(dice.next_u64() % 30)).await;
+        sleep(Duration::from_millis(rng.next_u64() % 30)).await;
         note(&format!("acknowledged {number} {}", flow.stats().acknowledged));
     }
     flow
 }
 
-async fn consume(mut flow: FlowStream, mut dice: Pcg64Mcg) {
+async fn consume(mut flow: FlowStream, mut rng: Pcg64Mcg) {
     let (number, mut some) = (flow.service().to_owned(), vec![0; PIECE as usize]);
     loop {
-        let most = 1 + dice.next_u64() % PIECE;
+        let most = 1 + rng.next_u64() % PIECE;
         let read = timeout(Duration::from_millis(20), flow.read(&mut some[..most as usize])).await;
         if let Ok(Err(_) | Ok(0)) = read {
             return;
         }
-        if read.is_ok() && dice.next_u32().is_multiple_of(2) {
-            let done = flow.position() - dice.next_u64() % 1_000.min(flow.position() + 1);
+        if read.is_ok() && rng.next_u32().is_multiple_of(2) {
+            let done = flow.position() - rng.next_u64() % 1_000.min(flow.position() + 1);
             // Whoever reads is told no more than this, whatever is cut.
             note(&format!("consuming {number} {done}"));
             flow.keep(done);
@@ -146,10 +146,10 @@ fn check(folder: &Path, notes: &[String]) -> Result<(), String> {
         if to < told.acknowledged || from > told.consuming {
             return Err(format!("flow {number}: {from} to {to} is held, and {told:?}"));
         }
-        let mut octets = vec![0; (to - from) as usize];
-        let len = store.read(name, from, &mut octets).map_err(|error| error.to_string())?;
-        if len != octets.len() || (from..).zip(&octets).any(|(at, found)| *found != octet(number, at)) {
-            return Err(format!("flow {number}: {len} of {} bytes, or others, and {told:?}", octets.len()));
+        let mut bytes = vec![0; (to - from) as usize];
+        let len = store.read(name, from, &mut bytes).map_err(|error| error.to_string())?;
+        if len != bytes.len() || (from..).zip(&bytes).any(|(at, found)| *found != byte(number, at)) {
+            return Err(format!("flow {number}: {len} of {} bytes, or others, and {told:?}", bytes.len()));
         }
     }
     Ok(())
@@ -163,7 +163,7 @@ fn after_a_power_cut_at_any_point_what_a_device_was_told_of_is_on_disk() {
 }
 
 #[test]
-fn a_missing_sync_of_the_octets_or_the_flows_loses_some() {
+fn a_missing_sync_of_the_bytes_or_the_flows_loses_some() {
     for (what, ignored) in [
         ("octets", (|path: &Path, is_folder| !is_folder && path.starts_with("octets")) as fn(&Path, bool) -> bool),
         ("flows", |path, is_folder| !is_folder && path.starts_with("flows")),

@@ -46,7 +46,7 @@ pub struct Flows {
     /// Records that were copied out of the oldest segment, which is there as long as the copies are not synced: of whom, from where, to where.
     moved: Vec<(FlowName, u32, u32)>,
     /// Of the image that is being written.
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     /// How flows ended, the oldest first, as far as that may not be synced: where it was appended; `None` if it is still to be, as are those that follow.
     gone: VecDeque<(Option<u64>, [u8; GONE_LEN])>,
 }
@@ -72,7 +72,7 @@ impl Flows {
                 lifetimes: settings.lifetimes,
                 looked: None,
                 moved: Vec::new(),
-                octets: Vec::new(),
+                bytes: Vec::new(),
                 gone: VecDeque::new(),
             },
             damages,
@@ -123,7 +123,7 @@ impl Flows {
         let Some(id) = id else {
             return Ok(self.table.ended(name).map_or(Known::Unknown, Known::Ended));
         };
-        let read = read.map(|octets| Image::parse(&octets).map_err(|error| StoreError::Damaged(error.to_string())));
+        let read = read.map(|bytes| Image::parse(&bytes).map_err(|error| StoreError::Damaged(error.to_string())));
         let read = read.transpose()?;
         let log = &self.log;
         self.table.take(id, read.as_ref(), |place| log.position(place) < log.synced())?;
@@ -240,18 +240,18 @@ impl Flows {
         let oldest = self.log.oldest()?;
         for entry in oldest.entries() {
             if entry.kind == GONE
-                && entry.octets.first_chunk().is_some_and(|name| self.table.ended(name_of(name)).is_some())
+                && entry.bytes.first_chunk().is_some_and(|name| self.table.ended(name_of(name)).is_some())
             {
-                self.log.append(GONE, &[entry.octets])?;
+                self.log.append(GONE, &[entry.bytes])?;
                 self.log.release(entry.len());
             }
             if entry.kind != RECORD {
                 continue;
             }
-            let Ok(image) = Image::parse(entry.octets) else { continue };
+            let Ok(image) = Image::parse(entry.bytes) else { continue };
             let before = Log::place(entry.position);
             let Some(id) = self.table.find_at(image.name, before) else { continue };
-            let place = Log::place(self.log.append(RECORD, &[entry.octets])?);
+            let place = Log::place(self.log.append(RECORD, &[entry.bytes])?);
             self.table.moved(id, place);
             self.moved.push((image.name, before, place));
             self.log.release(entry.len());
@@ -277,17 +277,17 @@ impl Flows {
     fn read(&self, id: Id) -> Result<Image, StoreError> {
         let damaged = || StoreError::Damaged(LOST.into());
         let place = self.table.place(id).ok_or_else(damaged)?;
-        let (_, octets) = self.log.read(self.log.position(place))?.ok_or_else(damaged)?;
-        Image::parse(&octets).map_err(|error| StoreError::Damaged(error.to_string()))
+        let (_, bytes) = self.log.read(self.log.position(place))?.ok_or_else(damaged)?;
+        Image::parse(&bytes).map_err(|error| StoreError::Damaged(error.to_string()))
     }
 
     /// Appends a flow that is in memory, as it is there.
     fn write(&mut self, id: Id, image: &Image) -> io::Result<()> {
         // That of an earlier flow of this name comes first.
         self.write_gone()?;
-        self.octets.clear();
-        image.put(&mut self.octets);
-        let position = self.log.append(RECORD, &[&self.octets])?;
+        self.bytes.clear();
+        image.put(&mut self.bytes);
+        let position = self.log.append(RECORD, &[&self.bytes])?;
         if let Some(before) = self.table.written(id, Log::place(position)) {
             self.release(before);
         }
@@ -326,14 +326,14 @@ fn kept(image: &Image) -> Result<Box<Kept>, StoreError> {
 /// The record at a place, if it is of this flow.
 fn read_of(log: &Log, place: u32, name: FlowName) -> io::Result<Option<Vec<u8>>> {
     let read = log.read(log.position(place))?;
-    Ok(read.filter(|(kind, octets)| *kind == RECORD && Image::is_of(octets, name)).map(|(_, octets)| octets))
+    Ok(read.filter(|(kind, bytes)| *kind == RECORD && Image::is_of(bytes, name)).map(|(_, bytes)| bytes))
 }
 
 /// Takes in an entry of the log, at the start.
 fn recover(table: &mut Table<RandomState>, log: &mut Log, entry: &Entry<'_>, now: UnixTime) {
-    let image = if entry.kind == RECORD { Image::parse(entry.octets).ok() } else { None };
+    let image = if entry.kind == RECORD { Image::parse(entry.bytes).ok() } else { None };
     let name = match entry.kind {
-        GONE => entry.octets.first_chunk().map(name_of),
+        GONE => entry.bytes.first_chunk().map(name_of),
         _ => image.as_ref().map(|image| image.name),
     };
     let Some(name) = name else { return };
@@ -352,7 +352,7 @@ fn recover(table: &mut Table<RandomState>, log: &mut Log, entry: &Entry<'_>, now
             if let Some(id) = known {
                 table.remove(id, name, None);
             }
-            let (code, at) = (number(entry.octets, 28), number(entry.octets, 36));
+            let (code, at) = (number(entry.bytes, 28), number(entry.bytes, 36));
             if at != 0 {
                 table.remember(name, code, UnixTime(at.try_into().unwrap_or(u32::MAX)));
             }
@@ -361,8 +361,8 @@ fn recover(table: &mut Table<RandomState>, log: &mut Log, entry: &Entry<'_>, now
 }
 
 /// Eight bytes of an entry, or 0.
-fn number(octets: &[u8], at: usize) -> u64 {
-    octets.get(at..).and_then(|octets| octets.first_chunk()).map_or(0, |octets| u64::from_be_bytes(*octets))
+fn number(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
 impl From<Full> for StoreError {

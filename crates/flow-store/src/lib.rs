@@ -4,10 +4,10 @@
 //! The methods of both are synchronous and may wait for a disk: call them from threads that may block (`tokio::task::spawn_blocking`). Only
 //! [`When::Synced`], [`ByteStore::sync`] and [`FlowStore::tick`] wait for a sync, and those who wait at the same time share one.
 
+mod byte_log;
 mod flows;
 mod log;
 mod memory;
-mod octets;
 mod settings;
 mod store;
 mod sync;
@@ -119,7 +119,7 @@ pub trait ByteStore: Debug + Send + Sync {
     /// # Errors
     /// [`StoreError::Gap`] if they do not follow; [`StoreError::Full`] and [`StoreError::DeviceFull`] if too much is held: try again when some is
     /// consumed, and acknowledge nothing.
-    fn append(&self, name: FlowName, offset: u64, octets: &[u8]) -> Result<u64, StoreError>;
+    fn append(&self, name: FlowName, offset: u64, bytes: &[u8]) -> Result<u64, StoreError>;
 
     /// Waits until everything outlives a restart that was appended before, by whomever. Many may call it at once, and share one sync.
     ///

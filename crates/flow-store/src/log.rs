@@ -61,7 +61,7 @@ pub enum Kind {
     /// Flows.
     Flows = 1,
     /// What devices have sent.
-    Octets = 2,
+    Bytes = 2,
 }
 
 /// An entry that was read.
@@ -69,27 +69,27 @@ pub enum Kind {
 pub struct Entry<'a> {
     pub position: u64,
     pub kind: u8,
-    pub octets: &'a [u8],
+    pub bytes: &'a [u8],
 }
 
 impl Entry<'_> {
     /// What it takes in the log.
     pub fn len(&self) -> u64 {
-        entry_len(self.octets.len())
+        entry_len(self.bytes.len())
     }
 }
 
 /// What names are in both logs: host(20), flow(8).
-pub fn name_of(octets: &[u8; 28]) -> FlowName {
+pub fn name_of(bytes: &[u8; 28]) -> FlowName {
     let (mut host, mut flow) = ([0; 20], [0; 8]);
-    host.copy_from_slice(&octets[..20]);
-    flow.copy_from_slice(&octets[20..]);
+    host.copy_from_slice(&bytes[..20]);
+    flow.copy_from_slice(&bytes[20..]);
     FlowName { device: DeviceId(host), flow: FlowId(u64::from_be_bytes(flow)) }
 }
 
 /// What an entry of so many bytes takes.
-pub fn entry_len(octets: usize) -> u64 {
-    ((ENTRY_HEAD + octets) as u64).next_multiple_of(ALIGN)
+pub fn entry_len(bytes: usize) -> u64 {
+    ((ENTRY_HEAD + bytes) as u64).next_multiple_of(ALIGN)
 }
 
 /// What is not as it was written.
@@ -100,7 +100,7 @@ pub struct Damage {
     /// From which byte on.
     pub offset: u64,
     /// How many.
-    pub octets: u64,
+    pub bytes: u64,
     /// What.
     pub what: &'static str,
 }
@@ -176,19 +176,19 @@ pub struct Log {
 struct Window {
     number: u32,
     begin: u32,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl Window {
     /// What it has from an offset on.
     fn from(&self, number: u32, offset: u32) -> &[u8] {
         let at = offset.checked_sub(self.begin).filter(|_| number == self.number);
-        at.and_then(|at| self.octets.get(at as usize..)).unwrap_or_default()
+        at.and_then(|at| self.bytes.get(at as usize..)).unwrap_or_default()
     }
 
     /// Whether what lies at an offset follows on what it has, or lies near its end.
     fn is_followed_by(&self, number: u32, offset: u32) -> bool {
-        let end = self.begin + self.octets.len() as u32;
+        let end = self.begin + self.bytes.len() as u32;
         number == self.number && offset > self.begin && offset <= end
     }
 }
@@ -248,16 +248,16 @@ impl Log {
         let is_last = next.is_none();
         let file = OpenOptions::new().read(true).write(is_last).open(&found.path)?;
         let Some(head) = &found.head else { return Ok(()) };
-        let octets = fs::read(&found.path)?;
-        let end = scan_end(&octets, next);
+        let bytes = fs::read(&found.path)?;
+        let end = scan_end(&bytes, next);
         let segment = Segment { file: Arc::new(file), seed: head.seed, len: end as u32 };
         self.segments.insert(found.number, segment.clone());
         let mut entries = Vec::new();
-        let scan = scan(head.seed, &octets[..end], |entry| entries.push(entry));
+        let scan = scan(head.seed, &bytes[..end], |entry| entries.push(entry));
         for (offset, kind, len) in entries {
             let position = position(found.number, offset);
-            let octets = &octets[offset as usize + ENTRY_HEAD..][..len];
-            visit(self, &Entry { position, kind, octets });
+            let bytes = &bytes[offset as usize + ENTRY_HEAD..][..len];
+            visit(self, &Entry { position, kind, bytes });
         }
         damages.extend(scan.damages(&found.path, is_last, end));
         if is_last {
@@ -334,13 +334,13 @@ impl Log {
     }
 
     /// An entry of so many bytes is needed, after [`Log::open`] has told of it.
-    pub const fn needs(&mut self, octets: u64) {
-        self.live += octets;
+    pub const fn needs(&mut self, bytes: u64) {
+        self.live += bytes;
     }
 
     /// So many bytes are needed no more.
-    pub const fn release(&mut self, octets: u64) {
-        self.live = self.live.saturating_sub(octets);
+    pub const fn release(&mut self, bytes: u64) {
+        self.live = self.live.saturating_sub(bytes);
     }
 
     /// Appends an entry that is needed until it is [released](Log::release). It is written before long, and synced when that is asked for.
@@ -464,11 +464,11 @@ impl Log {
         self.fill(&mut window, number, segment, offset, ENTRY_HEAD)?;
         let Some((kind, len)) = entry_head(window.from(number, offset)) else { return Ok(None) };
         self.fill(&mut window, number, segment, offset, ENTRY_HEAD + len)?;
-        let octets = window.from(number, offset);
-        if !is_valid(segment.seed, offset, octets, len) {
+        let bytes = window.from(number, offset);
+        if !is_valid(segment.seed, offset, bytes, len) {
             return Ok(None);
         }
-        Ok(Some((kind, octets[ENTRY_HEAD..][..len].to_vec())))
+        Ok(Some((kind, bytes[ENTRY_HEAD..][..len].to_vec())))
     }
 
     /// Has the window hold so many bytes from an offset on, if there are as many.
@@ -477,23 +477,23 @@ impl Log {
             return Ok(());
         }
         let len = if window.is_followed_by(number, offset) { READ_AHEAD } else { READ_ONE };
-        window.octets.resize(len.max(least), 0);
-        let read = self.read_octets(number, segment, offset, &mut window.octets);
-        window.octets.truncate(*read.as_ref().unwrap_or(&0));
+        window.bytes.resize(len.max(least), 0);
+        let read = self.read_bytes(number, segment, offset, &mut window.bytes);
+        window.bytes.truncate(*read.as_ref().unwrap_or(&0));
         (window.number, window.begin) = (number, offset);
         read.map(drop)
     }
 
     /// What the entry at a position takes in the log.
     pub fn len_at(&self, at: u64) -> u64 {
-        let mut octets = [0; ENTRY_HEAD];
+        let mut bytes = [0; ENTRY_HEAD];
         let (number, offset) = split(at);
         let Some(segment) = self.segments.get(&number) else { return 0 };
-        let have = self.read_octets(number, segment, offset, &mut octets).unwrap_or_default();
-        entry_head(&octets[..have]).map_or(0, |(_, len)| entry_len(len))
+        let have = self.read_bytes(number, segment, offset, &mut bytes).unwrap_or_default();
+        entry_head(&bytes[..have]).map_or(0, |(_, len)| entry_len(len))
     }
 
-    fn read_octets(&self, number: u32, segment: &Segment, offset: u32, into: &mut [u8]) -> io::Result<usize> {
+    fn read_bytes(&self, number: u32, segment: &Segment, offset: u32, into: &mut [u8]) -> io::Result<usize> {
         if offset >= segment.len && number == self.head().0 {
             let rest = self.buffer.get((offset - segment.len) as usize..).unwrap_or_default();
             let len = rest.len().min(into.len());
@@ -534,12 +534,12 @@ impl Log {
     /// The oldest segment's entries, to be appended again if they are needed; the segment goes once these are synced ([`Log::tidied`]).
     pub fn oldest(&self) -> io::Result<Oldest> {
         let (number, segment) = self.segments.first_key_value().expect("a log has a segment");
-        let mut octets = vec![0; segment.len as usize];
-        let have = self.read_octets(*number, segment, 0, &mut octets)?;
-        octets.truncate(have);
+        let mut bytes = vec![0; segment.len as usize];
+        let have = self.read_bytes(*number, segment, 0, &mut bytes)?;
+        bytes.truncate(have);
         let mut entries = Vec::new();
-        scan(segment.seed, &octets, |entry| entries.push(entry));
-        Ok(Oldest { number: *number, octets, entries })
+        scan(segment.seed, &bytes, |entry| entries.push(entry));
+        Ok(Oldest { number: *number, bytes, entries })
     }
 
     /// All that is needed of the oldest segment is appended again.
@@ -562,7 +562,7 @@ impl Log {
 /// The oldest segment, read.
 pub struct Oldest {
     number: u32,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     entries: Vec<(u32, u8, usize)>,
 }
 
@@ -572,7 +572,7 @@ impl Oldest {
         self.entries.iter().map(|(offset, kind, len)| Entry {
             position: position(self.number, *offset),
             kind: *kind,
-            octets: &self.octets[*offset as usize + ENTRY_HEAD..][..*len],
+            bytes: &self.bytes[*offset as usize + ENTRY_HEAD..][..*len],
         })
     }
 }
@@ -583,9 +583,9 @@ pub fn check(folder: &Path, kind: Kind) -> Result<(u64, Vec<Damage>), OpenError>
     let files = read_folder(folder, kind, &mut damages)?;
     for (at, found) in files.iter().enumerate() {
         let Some(head) = &found.head else { continue };
-        let octets = fs::read(&found.path).map_err(OpenError::at(&found.path))?;
-        let end = scan_end(&octets, files.get(at + 1));
-        let scan = scan(head.seed, &octets[..end], |_| entries += 1);
+        let bytes = fs::read(&found.path).map_err(OpenError::at(&found.path))?;
+        let end = scan_end(&bytes, files.get(at + 1));
+        let scan = scan(head.seed, &bytes[..end], |_| entries += 1);
         damages.extend(scan.damages(&found.path, at + 1 == files.len(), end));
     }
     Ok((entries, damages))
@@ -600,9 +600,9 @@ struct Found {
 }
 
 /// Up to where a segment has entries: the next one's head says so.
-fn scan_end(octets: &[u8], next: Option<&Found>) -> usize {
+fn scan_end(bytes: &[u8], next: Option<&Found>) -> usize {
     let told = next.and_then(|next| next.head.as_ref()).map_or(usize::MAX, |head| head.before as usize);
-    octets.len().min(told).max(HEAD as usize).min(octets.len())
+    bytes.len().min(told).max(HEAD as usize).min(bytes.len())
 }
 
 fn read_folder(folder: &Path, kind: Kind, damages: &mut Vec<Damage>) -> Result<Vec<Found>, OpenError> {
@@ -619,39 +619,38 @@ fn read_folder(folder: &Path, kind: Kind, damages: &mut Vec<Damage>) -> Result<V
     files.sort_by_key(|file| file.number);
     // A segment's head is synced before anything follows it: one without is one that a power cut has left half begun, and is begun again.
     let is_half_begun = |file: &Found| {
-        let mut octets = [0; HEAD as usize];
+        let mut bytes = [0; HEAD as usize];
         let opened = File::open(&file.path);
         let len = file.path.metadata().map_or(0, |metadata| metadata.len());
-        let read = opened.and_then(|opened| opened.read_exact_at(&mut octets, 0));
+        let read = opened.and_then(|opened| opened.read_exact_at(&mut bytes, 0));
         len < HEAD.into()
             || len == u64::from(HEAD)
-                && (read.is_err()
-                    || parse_head(&octets, kind, file.number, &file.path).is_ok_and(|head| head.is_none()))
+                && (read.is_err() || parse_head(&bytes, kind, file.number, &file.path).is_ok_and(|head| head.is_none()))
     };
     files.pop_if(|file| is_half_begun(file));
     for file in &mut files {
-        let mut octets = [0; HEAD as usize];
-        let read = File::open(&file.path).and_then(|opened| opened.read_exact_at(&mut octets, 0));
+        let mut bytes = [0; HEAD as usize];
+        let read = File::open(&file.path).and_then(|opened| opened.read_exact_at(&mut bytes, 0));
         if let Err(error) = read
             && error.kind() != io::ErrorKind::UnexpectedEof
         {
             return Err(OpenError::Folder { path: file.path.clone(), source: error });
         }
-        file.head = parse_head(&octets, kind, file.number, &file.path)?;
+        file.head = parse_head(&bytes, kind, file.number, &file.path)?;
         if file.head.is_none() {
-            let octets = file.path.metadata().map_or(0, |metadata| metadata.len());
-            damages.push(Damage { file: file.path.clone(), offset: 0, octets, what: "the head of a segment" });
+            let bytes = file.path.metadata().map_or(0, |metadata| metadata.len());
+            damages.push(Damage { file: file.path.clone(), offset: 0, bytes, what: "the head of a segment" });
         }
     }
     for pair in files.windows(2) {
         if pair[1].number != pair[0].number + 1 {
             let file = folder.join(format!("{:08x}", pair[0].number + 1));
-            damages.push(Damage { file, offset: 0, octets: 0, what: "a segment is missing" });
+            damages.push(Damage { file, offset: 0, bytes: 0, what: "a segment is missing" });
         }
         let (len, told) = (pair[0].path.metadata().map_or(0, |metadata| metadata.len()), &pair[1].head);
         if let Some(head) = told.as_ref().filter(|head| u64::from(head.before) > len) {
-            let octets = u64::from(head.before) - len;
-            damages.push(Damage { file: pair[0].path.clone(), offset: len, octets, what: "a segment is cut off" });
+            let bytes = u64::from(head.before) - len;
+            damages.push(Damage { file: pair[0].path.clone(), offset: len, bytes, what: "a segment is cut off" });
         }
     }
     Ok(files)
@@ -670,21 +669,21 @@ fn head(kind: Kind, number: u32, salt: u64, before: u32) -> [u8; HEAD as usize] 
     head
 }
 
-fn parse_head(octets: &[u8; HEAD as usize], kind: Kind, number: u32, path: &Path) -> Result<Option<Head>, OpenError> {
-    let sum = u32::from_be_bytes([octets[28], octets[29], octets[30], octets[31]]);
-    if &octets[..8] != MAGIC || crc32c::crc32c(&octets[..28]) != sum {
+fn parse_head(bytes: &[u8; HEAD as usize], kind: Kind, number: u32, path: &Path) -> Result<Option<Head>, OpenError> {
+    let sum = u32::from_be_bytes([bytes[28], bytes[29], bytes[30], bytes[31]]);
+    if &bytes[..8] != MAGIC || crc32c::crc32c(&bytes[..28]) != sum {
         return Ok(None);
     }
-    let found = u16::from_be_bytes([octets[8], octets[9]]);
+    let found = u16::from_be_bytes([bytes[8], bytes[9]]);
     if found > VERSION {
         return Err(OpenError::Later { path: path.into(), found });
     }
-    let named = u32::from_be_bytes([octets[12], octets[13], octets[14], octets[15]]);
-    if u16::from_be_bytes([octets[10], octets[11]]) != kind as u16 || named != number {
+    let named = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
+    if u16::from_be_bytes([bytes[10], bytes[11]]) != kind as u16 || named != number {
         return Err(OpenError::Foreign(path.into()));
     }
-    let salt = u64::from_be_bytes(octets[16..24].try_into().expect("eight bytes"));
-    let before = u32::from_be_bytes([octets[24], octets[25], octets[26], octets[27]]);
+    let salt = u64::from_be_bytes(bytes[16..24].try_into().expect("eight bytes"));
+    let before = u32::from_be_bytes([bytes[24], bytes[25], bytes[26], bytes[27]]);
     Ok(Some(Head { seed: seed(number, salt), before }))
 }
 
@@ -699,11 +698,11 @@ struct Scan {
 }
 
 /// Tells each entry of the owner's: its offset, kind and length.
-fn scan(seed: u32, octets: &[u8], mut tell: impl FnMut((u32, u8, usize))) -> Scan {
+fn scan(seed: u32, bytes: &[u8], mut tell: impl FnMut((u32, u8, usize))) -> Scan {
     let mut found = Scan { holes: Vec::new(), valid_end: HEAD, synced: HEAD };
     let (mut at, mut hole) = (HEAD as usize, None);
-    while at < octets.len() {
-        let entry = entry_head(&octets[at..]).filter(|(_, len)| is_valid(seed, at as u32, &octets[at..], *len));
+    while at < bytes.len() {
+        let entry = entry_head(&bytes[at..]).filter(|(_, len)| is_valid(seed, at as u32, &bytes[at..], *len));
         let Some((kind, len)) = entry else {
             hole.get_or_insert(at as u32);
             at += ALIGN as usize;
@@ -715,13 +714,13 @@ fn scan(seed: u32, octets: &[u8], mut tell: impl FnMut((u32, u8, usize))) -> Sca
         match kind {
             PAD => {}
             MARK if len == 4 => {
-                let octets = &octets[at + ENTRY_HEAD..];
-                found.synced = found.synced.max(u32::from_be_bytes([octets[0], octets[1], octets[2], octets[3]]));
+                let bytes = &bytes[at + ENTRY_HEAD..];
+                found.synced = found.synced.max(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
             }
             kind => tell((at as u32, kind, len)),
         }
         at += entry_len(len) as usize;
-        found.valid_end = at.min(octets.len()) as u32;
+        found.valid_end = at.min(bytes.len()) as u32;
     }
     found
 }
@@ -733,12 +732,8 @@ impl Scan {
         let holes = self.holes.iter().copied().chain(tail);
         let damaged = holes.filter(|(from, _)| !is_last || *from < self.synced);
         let what = "entries that are not what was written";
-        let damage = |(from, to): (u32, u32)| Damage {
-            file: path.into(),
-            offset: from.into(),
-            octets: (to - from).into(),
-            what,
-        };
+        let damage =
+            |(from, to): (u32, u32)| Damage { file: path.into(), offset: from.into(), bytes: (to - from).into(), what };
         damaged.map(damage).collect()
     }
 
@@ -762,24 +757,24 @@ fn seed(number: u32, salt: u64) -> u32 {
 }
 
 /// Over the offset, the length, the kind and what the entry holds.
-fn checksum(seed: u32, offset: u32, octets: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c_append(seed, &offset.to_be_bytes()), octets)
+fn checksum(seed: u32, offset: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c_append(seed, &offset.to_be_bytes()), bytes)
 }
 
 /// Its kind and length, if it may be one.
-fn entry_head(octets: &[u8]) -> Option<(u8, usize)> {
-    let head: &[u8; ENTRY_HEAD] = octets.first_chunk()?;
+fn entry_head(bytes: &[u8]) -> Option<(u8, usize)> {
+    let head: &[u8; ENTRY_HEAD] = bytes.first_chunk()?;
     let len = u32::from_be_bytes([head[4], head[5], head[6], head[7]]) as usize;
     let is_one = head[9..] == [0; 3] && (head[8] == PAD || len <= ENTRY_MAX);
     is_one.then_some((head[8], len))
 }
 
 /// Whether the checksum is right. A hole has one of its head alone.
-fn is_valid(seed: u32, offset: u32, octets: &[u8], len: usize) -> bool {
-    let covered = if octets[8] == PAD { 0 } else { len };
-    let Some(entry) = octets.get(..ENTRY_HEAD + covered) else { return false };
+fn is_valid(seed: u32, offset: u32, bytes: &[u8], len: usize) -> bool {
+    let covered = if bytes[8] == PAD { 0 } else { len };
+    let Some(entry) = bytes.get(..ENTRY_HEAD + covered) else { return false };
     let sum = u32::from_be_bytes([entry[0], entry[1], entry[2], entry[3]]);
-    ENTRY_HEAD + len <= octets.len() && checksum(seed, offset, &entry[4..]) == sum
+    ENTRY_HEAD + len <= bytes.len() && checksum(seed, offset, &entry[4..]) == sum
 }
 
 /// Has the disk begin with what was written, and waits for nothing: a sync that follows waits the less.

@@ -17,13 +17,13 @@ struct Inner {
     flows: BTreeMap<FlowName, Kept>,
     ended: BTreeMap<FlowName, u64>,
     /// From which offset on, and the bytes.
-    octets: BTreeMap<FlowName, (u64, Vec<u8>)>,
+    bytes: BTreeMap<FlowName, (u64, Vec<u8>)>,
 }
 
 impl Inner {
     fn held(&self, name: FlowName) -> Option<ByteRange> {
-        let (start, octets) = self.octets.get(&name)?;
-        Some(ByteRange::new(*start, start + octets.len() as u64))
+        let (start, bytes) = self.bytes.get(&name)?;
+        Some(ByteRange::new(*start, start + bytes.len() as u64))
     }
 }
 
@@ -53,7 +53,7 @@ impl FlowStore for MemoryStore {
     fn remove(&self, name: FlowName, code: u64) -> Result<(), StoreError> {
         let mut inner = self.inner.lock();
         inner.flows.remove(&name);
-        inner.octets.remove(&name);
+        inner.bytes.remove(&name);
         inner.ended.insert(name, code);
         Ok(())
     }
@@ -64,15 +64,15 @@ impl FlowStore for MemoryStore {
 }
 
 impl ByteStore for MemoryStore {
-    fn append(&self, name: FlowName, offset: u64, octets: &[u8]) -> Result<u64, StoreError> {
+    fn append(&self, name: FlowName, offset: u64, bytes: &[u8]) -> Result<u64, StoreError> {
         let mut inner = self.inner.lock();
-        let (start, held) = inner.octets.entry(name).or_insert((offset, Vec::new()));
+        let (start, held) = inner.bytes.entry(name).or_insert((offset, Vec::new()));
         let end = *start + held.len() as u64;
         if offset > end {
             return Err(StoreError::Gap { asked: offset, held: ByteRange::new(*start, end) });
         }
-        let known = usize::try_from(end - offset).unwrap_or(usize::MAX).min(octets.len());
-        held.extend_from_slice(&octets[known..]);
+        let known = usize::try_from(end - offset).unwrap_or(usize::MAX).min(bytes.len());
+        held.extend_from_slice(&bytes[known..]);
         Ok(*start + held.len() as u64)
     }
 
@@ -86,8 +86,8 @@ impl ByteStore for MemoryStore {
         if offset < held.start || offset > held.end {
             return Err(StoreError::Gap { asked: offset, held });
         }
-        let Some((start, octets)) = inner.octets.get(&name) else { return Ok(0) };
-        let rest = &octets[(offset - start) as usize..];
+        let Some((start, bytes)) = inner.bytes.get(&name) else { return Ok(0) };
+        let rest = &bytes[(offset - start) as usize..];
         let len = rest.len().min(into.len());
         into[..len].copy_from_slice(&rest[..len]);
         Ok(len)
@@ -95,9 +95,9 @@ impl ByteStore for MemoryStore {
 
     fn consume(&self, name: FlowName, offset: u64) -> Result<(), StoreError> {
         let mut inner = self.inner.lock();
-        if let Some((start, octets)) = inner.octets.get_mut(&name) {
-            let gone = offset.saturating_sub(*start).min(octets.len() as u64);
-            octets.drain(..gone as usize);
+        if let Some((start, bytes)) = inner.bytes.get_mut(&name) {
+            let gone = offset.saturating_sub(*start).min(bytes.len() as u64);
+            bytes.drain(..gone as usize);
             *start += gone;
         }
         Ok(())

@@ -16,9 +16,9 @@ pub struct Settings {
     /// How long they are kept.
     pub lifetimes: Lifetimes,
     /// Bytes in all that nobody has consumed. A piece, as it was appended, counts for what it takes on disk, 1 KiB at least. Tidying may need as much again, and eight segments.
-    pub octets: u64,
+    pub bytes: u64,
     /// The same for one device.
-    pub octets_per_host: u64,
+    pub bytes_per_host: u64,
     /// How long a file is, from 128 KiB to 16 MiB.
     pub segment_len: u32,
     /// What time it is. It is judged, and kept in the folder.
@@ -41,8 +41,8 @@ impl Settings {
                 ends_per_host: 1_024,
             },
             lifetimes: Lifetimes { quiet: 30, grace: 3_600, age: 30 * 86_400, ends: 86_400 },
-            octets: 4 << 30,
-            octets_per_host: 64 << 20,
+            bytes: 4 << 30,
+            bytes_per_host: 64 << 20,
             segment_len: SEGMENT_MAX,
             clock: Clock::system(),
             salt,
@@ -51,7 +51,7 @@ impl Settings {
 }
 
 fn salt() -> u64 {
-    let mut octets = [0; 8];
-    SystemRandom::new().fill(&mut octets).expect("the operating system has dice");
-    u64::from_be_bytes(octets)
+    let mut bytes = [0; 8];
+    SystemRandom::new().fill(&mut bytes).expect("the operating system has dice");
+    u64::from_be_bytes(bytes)
 }

@@ -1,8 +1,8 @@
 //! The store on disk: [`Store`].
 
+use crate::byte_log::ByteLog;
 use crate::flows::{Flows, Known, MEMORY_FULL};
 use crate::log::{self, Damage, Kind, OpenError};
-use crate::octets::Octets;
 use crate::settings::Settings;
 use crate::sync::{Mark, Shared};
 use crate::{ByteStore, Due, FlowStore, Found, Kept, Life, StoreError, When};
@@ -32,10 +32,10 @@ pub struct Usage {
     pub memory: usize,
     /// Bytes on disk of the flows.
     pub disk: u64,
-    /// What counts against [`Settings::octets`].
-    pub octets: u64,
+    /// What counts against [`Settings::bytes`].
+    pub bytes: u64,
     /// Bytes on disk of these.
-    pub octets_disk: u64,
+    pub bytes_disk: u64,
 }
 
 /// What [`check`] found.
@@ -51,7 +51,7 @@ pub struct Report {
 #[derive(Debug)]
 pub struct Store {
     flows: Shared<Flows>,
-    octets: Shared<Octets>,
+    bytes: Shared<ByteLog>,
     /// Whose bytes are needed no more, which is told once the log of flows is synced: a flow that a restart brought back without them would be lost.
     leaving: Mutex<Leaving>,
     ticking: Mutex<()>,
@@ -105,7 +105,7 @@ impl Store {
         })?;
         let clock = settings.clock.clone().keep(&folder.join("clock"));
         let (flows, mut damages) = Flows::open(&folder.join("flows"), settings, clock.clone())?;
-        let (mut octets, more) = Octets::open(&folder.join("octets"), settings)?;
+        let (mut bytes, more) = ByteLog::open(&folder.join("octets"), settings)?;
         damages.extend(more);
         // The names of the two folders, and that of this one.
         for folder in
@@ -113,9 +113,9 @@ impl Store {
         {
             File::open(folder).and_then(|opened| opened.sync_all()).map_err(OpenError::at(folder))?;
         }
-        octets.keep_only(|name| !matches!(flows.find(name), Ok(None)));
-        let (flows, octets) = (Shared::new(flows), Shared::new(octets));
-        Ok(Self { flows, octets, leaving: Mutex::default(), ticking: Mutex::default(), damages, clock, _lock: lock })
+        bytes.keep_only(|name| !matches!(flows.find(name), Ok(None)));
+        let (flows, bytes) = (Shared::new(flows), Shared::new(bytes));
+        Ok(Self { flows, bytes, leaving: Mutex::default(), ticking: Mutex::default(), damages, clock, _lock: lock })
     }
 
     /// What was found damaged when it was opened. A flow whose record is damaged is not known any more, or is as an older record says.
@@ -126,15 +126,15 @@ impl Store {
     /// What it holds.
     pub fn usage(&self) -> Usage {
         let (flows, disk) = self.flows.with(|flows| (flows.usage(), flows.disk()));
-        let (octets, octets_disk) = self.octets.with(|octets| octets.usage());
+        let (bytes, bytes_disk) = self.bytes.with(|bytes| bytes.usage());
         Usage {
             flows: flows.flows,
             resident: flows.resident,
             hosts: flows.hosts,
             memory: flows.allocated,
             disk,
-            octets,
-            octets_disk,
+            bytes,
+            bytes_disk,
         }
     }
 
@@ -156,21 +156,21 @@ impl Store {
         self.sync_flows()?;
         let mut outcome = Ok(());
         for (name, number) in known {
-            outcome = outcome.and(self.octets.with(|octets| match self.leaving.lock().take(name, number) {
-                Some(Why::Removed) => octets.tell_forgotten(name),
-                Some(Why::Settled(end)) => octets.settle(name, end),
+            outcome = outcome.and(self.bytes.with(|bytes| match self.leaving.lock().take(name, number) {
+                Some(Why::Removed) => bytes.tell_forgotten(name),
+                Some(Why::Settled(end)) => bytes.settle(name, end),
                 None => Ok(()),
             }));
         }
         outcome?;
-        self.sync_octets()?;
+        self.sync_bytes()?;
         for _ in 0..TIDIED_AT_ONCE {
-            let more = (self.flows.with(Flows::tidy)?, self.octets.with(Octets::tidy)?);
+            let more = (self.flows.with(Flows::tidy)?, self.bytes.with(ByteLog::tidy)?);
             if more == (false, false) {
                 break;
             }
             self.sync_flows()?;
-            self.sync_octets()?;
+            self.sync_bytes()?;
         }
         Ok(())
     }
@@ -183,10 +183,10 @@ impl Store {
     }
 
     /// The same of bytes: what the log does not say of them, and could not be written or was lost, is appended before.
-    fn sync_octets(&self) -> Result<(), StoreError> {
-        let (written, mark) = self.octets.with_mark(Octets::write_marks);
+    fn sync_bytes(&self) -> Result<(), StoreError> {
+        let (written, mark) = self.bytes.with_mark(ByteLog::write_marks);
         written?;
-        Ok(self.octets.sync_since(mark)?)
+        Ok(self.bytes.sync_since(mark)?)
     }
 
     /// What there is of bytes of an earlier flow by this name are not those of the next.
@@ -194,20 +194,20 @@ impl Store {
         let known = self.leaving.lock().of.get(&name).copied();
         if let Some((number, Why::Removed)) = known {
             self.sync_flows()?;
-            self.octets.with(|octets| match self.leaving.lock().take(name, number) {
-                Some(_) => octets.tell_forgotten(name),
+            self.bytes.with(|bytes| match self.leaving.lock().take(name, number) {
+                Some(_) => bytes.tell_forgotten(name),
                 None => Ok(()),
             })?;
         }
-        if self.octets.with(|octets| octets.may_return(name)) {
-            self.sync_octets()?;
+        if self.bytes.with(|bytes| bytes.may_return(name)) {
+            self.sync_bytes()?;
         }
         Ok(())
     }
 
     /// A flow is gone, and its bytes with it; the log is told of them later.
-    fn octets_leave(&self, name: FlowName) {
-        if self.octets.with(|octets| octets.drop_stream(name)) {
+    fn bytes_leave(&self, name: FlowName) {
+        if self.bytes.with(|bytes| bytes.drop_stream(name)) {
             self.leaving.lock().put(name, Why::Removed);
         }
     }
@@ -228,7 +228,7 @@ impl Store {
 impl Drop for Store {
     /// What was to be written later is written now, as far as the disk takes it.
     fn drop(&mut self) {
-        let _ = (self.sync_flows(), self.sync_octets());
+        let _ = (self.sync_flows(), self.sync_bytes());
         self.clock.look(true);
     }
 }
@@ -240,7 +240,7 @@ impl FlowStore for Store {
         let (is_new, mark) = self.put_in(kept, life);
         let is_new = is_new?;
         let (end, is_spent) = (kept.record.kept, kept.record.kept == kept.record.consumed);
-        if life == Life::Parked && kept.spools && is_spent && self.octets.with(|octets| octets.held(name)).is_some() {
+        if life == Life::Parked && kept.spools && is_spent && self.bytes.with(|bytes| bytes.held(name)).is_some() {
             self.leaving.lock().put(name, Why::Settled(end));
         }
         if when == When::Later {
@@ -266,7 +266,7 @@ impl FlowStore for Store {
             Known::Ended(code) => return Ok(Found::Ended(code)),
             Known::Unknown => return Ok(Found::Unknown),
         };
-        let held = self.octets.with(|octets| octets.held(name));
+        let held = self.bytes.with(|bytes| bytes.held(name));
         // Bytes may have been kept for it since its record was written; then what it says to be consumed was read, and not kept.
         if !kept.spools && held.is_some() {
             (kept.spools, kept.record.consumed) = (true, kept.record.kept);
@@ -276,7 +276,7 @@ impl FlowStore for Store {
             kept.record.consumed = kept.record.consumed.max(held.start);
             // The bytes themselves say what is kept: where the disk has spoilt some, they are asked for again.
             kept.record.kept = held.end.max(kept.record.consumed);
-            self.octets.with(|octets| octets.go_on(name, kept.record.consumed))?;
+            self.bytes.with(|bytes| bytes.go_on(name, kept.record.consumed))?;
         }
         Ok(Found::Kept(kept))
     }
@@ -285,7 +285,7 @@ impl FlowStore for Store {
         let removed = self.flows.with(|flows| flows.remove(name, code));
         // One that cannot be read may still be there.
         if self.flows.with(|flows| matches!(flows.find(name), Ok(None))) {
-            self.octets_leave(name);
+            self.bytes_leave(name);
         }
         removed
     }
@@ -299,7 +299,7 @@ impl FlowStore for Store {
         let outcome = tidied.and(outcome);
         for due in &due {
             if let Due::Expired(kept) = due {
-                self.octets_leave(kept.record.name);
+                self.bytes_leave(kept.record.name);
             }
         }
         // What is due is told once; a disk that fails goes on failing.
@@ -308,24 +308,24 @@ impl FlowStore for Store {
 }
 
 impl ByteStore for Store {
-    fn append(&self, name: FlowName, offset: u64, octets: &[u8]) -> Result<u64, StoreError> {
-        self.octets.with(|store| store.append(name, offset, octets))
+    fn append(&self, name: FlowName, offset: u64, bytes: &[u8]) -> Result<u64, StoreError> {
+        self.bytes.with(|store| store.append(name, offset, bytes))
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        self.sync_octets()
+        self.sync_bytes()
     }
 
     fn read(&self, name: FlowName, offset: u64, into: &mut [u8]) -> Result<usize, StoreError> {
-        self.octets.with(|octets| octets.read(name, offset, into))
+        self.bytes.with(|bytes| bytes.read(name, offset, into))
     }
 
     fn consume(&self, name: FlowName, offset: u64) -> Result<(), StoreError> {
-        self.octets.with(|octets| octets.consume(name, offset))
+        self.bytes.with(|bytes| bytes.consume(name, offset))
     }
 
     fn held(&self, name: FlowName) -> Option<ByteRange> {
-        self.octets.with(|octets| octets.held(name))
+        self.bytes.with(|bytes| bytes.held(name))
     }
 }
 
@@ -335,9 +335,9 @@ impl ByteStore for Store {
 /// If it cannot be read, or was made by a later version.
 pub fn check(folder: &Path) -> Result<Report, OpenError> {
     let (flows, mut damages) = log::check(&folder.join("flows"), Kind::Flows)?;
-    let (octets, more) = log::check(&folder.join("octets"), Kind::Octets)?;
+    let (bytes, more) = log::check(&folder.join("octets"), Kind::Bytes)?;
     damages.extend(more);
-    Ok(Report { entries: flows + octets, damages })
+    Ok(Report { entries: flows + bytes, damages })
 }
 
 impl From<StoreError> for io::Error {
@@ -393,14 +393,14 @@ mod tests {
                 store.consume(name, round * 20_000 - 30_000).unwrap();
             }
         }
-        let is_tidied = (store.flows.with(Flows::tidy).unwrap(), store.octets.with(Octets::tidy).unwrap());
+        let is_tidied = (store.flows.with(Flows::tidy).unwrap(), store.bytes.with(ByteLog::tidy).unwrap());
         assert!(is_tidied.0, "there is something to tidy");
         store.put(&kept(7, 777), Life::Parked, When::Later).unwrap();
         store.put(&kept(200, 5), Life::Live, When::Later).unwrap();
         store.append(name, 400_000, b"lost").unwrap();
         store.remove(kept(50, 0).record.name, 9).unwrap();
         fail_sync(&store.flows);
-        fail_sync(&store.octets);
+        fail_sync(&store.bytes);
         assert_eq!(store.held(name), Some(ByteRange::new(250_000, 400_000)));
         store.append(name, 400_000, b"again").unwrap();
         assert_eq!([written(&store, 7), written(&store, 200), written(&store, 99)], [777, 5, 19]);
@@ -414,9 +414,9 @@ mod tests {
         let ended = store.take(kept(50, 0).record.name).unwrap();
         assert!(matches!(ended, Found::Ended(9)), "its end was written anew, and it is {ended:?}");
         assert!((0..100).filter(|number| ![7, 50].contains(number)).all(|number| written(&store, number) == 19));
-        let mut octets = vec![0; 150_005];
-        assert_eq!(store.read(name, 250_000, &mut octets).unwrap(), 150_005);
-        assert!(octets.ends_with(b"again") && octets[149_999] == 19);
+        let mut bytes = vec![0; 150_005];
+        assert_eq!(store.read(name, 250_000, &mut bytes).unwrap(), 150_005);
+        assert!(bytes.ends_with(b"again") && bytes[149_999] == 19);
     }
     #[test]
     fn a_failed_sync_at_a_segments_end_drops_bytes_though_the_next_succeeds() {
@@ -428,12 +428,12 @@ mod tests {
         store.append(name, 0, &block).unwrap();
         store.sync().unwrap();
         store.append(name, 50_000, &block).unwrap();
-        store.octets.with(|octets| {
-            octets.log().sync_at_the_end(Path::new("/dev/null"));
-            assert!(matches!(octets.append(name, 100_000, &block), Err(StoreError::Disk(_))));
+        store.bytes.with(|bytes| {
+            bytes.log().sync_at_the_end(Path::new("/dev/null"));
+            assert!(matches!(bytes.append(name, 100_000, &block), Err(StoreError::Disk(_))));
             // A kernel tells it once.
-            octets.log().sync_at_the_end(&folder.path().join("lock"));
-            assert!(matches!(octets.append(name, 100_000, &block), Err(StoreError::Disk(_))));
+            bytes.log().sync_at_the_end(&folder.path().join("lock"));
+            assert!(matches!(bytes.append(name, 100_000, &block), Err(StoreError::Disk(_))));
         });
         store.sync().unwrap();
         assert_eq!(store.held(name), Some(ByteRange::new(0, 50_000)), "what the first sync has brought");
@@ -476,7 +476,7 @@ mod tests {
         store.put(&kept(0, 0), Life::Live, When::Synced).unwrap();
         store.append(name, 0, &[9; 100]).unwrap();
         store.consume(name, 100).unwrap();
-        fail_sync(&store.octets);
+        fail_sync(&store.bytes);
         store.sync().unwrap();
         let held = store.held(name);
         let (_copy, after) = killed(folder.path());
@@ -495,19 +495,19 @@ mod tests {
         store.sync_flows().unwrap();
         let Leaving { of, .. } = std::mem::take(&mut *store.leaving.lock());
         assert!(of.contains_key(&name));
-        store.octets.with(|octets| octets.tell_forgotten(name)).unwrap();
-        fail_sync(&store.octets);
+        store.bytes.with(|bytes| bytes.tell_forgotten(name)).unwrap();
+        fail_sync(&store.bytes);
         store.put(&kept(0, 1), Life::Live, When::Synced).unwrap();
         store.append(name, 0, b"new").unwrap();
         store.sync().unwrap();
         let (_copy, after) = killed(folder.path());
-        let mut octets = [0; 3];
-        assert_eq!((after.held(name), after.read(name, 0, &mut octets).unwrap()), (Some(ByteRange::new(0, 3)), 3));
-        assert_eq!(&octets, b"new");
+        let mut bytes = [0; 3];
+        assert_eq!((after.held(name), after.read(name, 0, &mut bytes).unwrap()), (Some(ByteRange::new(0, 3)), 3));
+        assert_eq!(&bytes, b"new");
     }
 
     #[test]
-    fn octets_that_come_after_a_forgetting_that_was_lost_are_not_forgotten() {
+    fn bytes_that_come_after_a_forgetting_that_was_lost_are_not_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&Settings::new(folder.path())).unwrap();
         let name = kept(0, 0).record.name;
@@ -518,8 +518,8 @@ mod tests {
         (spent.record.kept, spent.record.consumed) = (100, 100);
         store.put(&spent, Life::Parked, When::Synced).unwrap();
         assert!(matches!(store.take(name).unwrap(), Found::Kept(_)));
-        store.octets.with(|octets| octets.settle(name, 100)).unwrap();
-        fail_sync(&store.octets);
+        store.bytes.with(|bytes| bytes.settle(name, 100)).unwrap();
+        fail_sync(&store.bytes);
         store.append(name, 100, &[9; 50]).unwrap();
         store.sync().unwrap();
         let (_copy, after) = killed(folder.path());
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn octets_that_were_kept_count_though_the_record_does_not_know_of_any() {
+    fn bytes_that_were_kept_count_though_the_record_does_not_know_of_any() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&Settings::new(folder.path())).unwrap();
         let mut first = Kept { spools: false, ..kept(0, 0) };

@@ -40,7 +40,7 @@ fn kept(number: u64, written: u64) -> Kept {
 }
 
 /// No byte of it is zero: a hole shows.
-fn octet(number: u64, offset: u64) -> u8 {
+fn byte(number: u64, offset: u64) -> u8 {
     ((offset * 31 + offset / 512) as u8 ^ number as u8) | 1
 }
 
@@ -54,9 +54,9 @@ fn victim() {
         for thread in 0..THREADS {
             let store = &store;
             scope.spawn(move || {
-                let mut dice = Pcg64Mcg::seed_from_u64(seed ^ thread << 40);
+                let mut rng = Pcg64Mcg::seed_from_u64(seed ^ thread << 40);
                 for at in 0..STEPS {
-                    step(store, thread * FLOWS + dice.next_u64() % FLOWS, &mut dice);
+                    step(store, thread * FLOWS + rng.next_u64() % FLOWS, &mut rng);
                     if at % 16 == 0 {
                         store.tick().unwrap();
                     }
@@ -68,8 +68,8 @@ fn victim() {
     std::mem::forget(store);
 }
 
-fn step(store: &Store, number: u64, dice: &mut Pcg64Mcg) {
-    let mut some = |most: u64| dice.next_u64() % most;
+fn step(store: &Store, number: u64, rng: &mut Pcg64Mcg) {
+    let mut some = |most: u64| rng.next_u64() % most;
     let found = store.take(name(number)).unwrap();
     let Found::Kept(mut found) = found else {
         store.put(&kept(number, 1), Life::Live, When::Synced).unwrap();
@@ -94,8 +94,8 @@ fn step(store: &Store, number: u64, dice: &mut Pcg64Mcg) {
         }
         8..13 => {
             let from = found.record.kept;
-            let octets: Vec<u8> = (from..from + 1 + some(6_000)).map(|at| octet(number, at)).collect();
-            let Ok(end) = store.append(name(number), from, &octets) else { return };
+            let bytes: Vec<u8> = (from..from + 1 + some(6_000)).map(|at| byte(number, at)).collect();
+            let Ok(end) = store.append(name(number), from, &bytes) else { return };
             store.sync().unwrap();
             note(&format!("kept {number} {end}"));
         }
@@ -170,10 +170,10 @@ fn check(folder: &Path, notes: &[String]) -> Result<(), String> {
         if record.kept < told.kept || record.consumed > told.consuming {
             return Err(format!("flow {number}: {} to {} is held, and {told:?}", record.consumed, record.kept));
         }
-        let mut octets = vec![0; (record.kept - record.consumed) as usize];
-        let len = store.read(name(number), record.consumed, &mut octets).map_err(|error| error.to_string())?;
-        if len != octets.len() || (record.consumed..).zip(&octets).any(|(at, found)| *found != octet(number, at)) {
-            return Err(format!("flow {number}: {len} of {} bytes, or others, and {told:?}", octets.len()));
+        let mut bytes = vec![0; (record.kept - record.consumed) as usize];
+        let len = store.read(name(number), record.consumed, &mut bytes).map_err(|error| error.to_string())?;
+        if len != bytes.len() || (record.consumed..).zip(&bytes).any(|(at, found)| *found != byte(number, at)) {
+            return Err(format!("flow {number}: {len} of {} bytes, or others, and {told:?}", bytes.len()));
         }
     }
     // It goes on.
@@ -190,7 +190,7 @@ fn synced_flows_and_bytes_survive_a_power_cut_at_any_point() {
 }
 
 #[test]
-fn a_missing_sync_of_the_flows_the_octets_or_the_folders_loses_some() {
+fn a_missing_sync_of_the_flows_the_bytes_or_the_folders_loses_some() {
     for (what, ignored) in [
         ("flows", (|path: &Path, is_folder| !is_folder && path.starts_with("flows")) as fn(&Path, bool) -> bool),
         ("octets", |path, is_folder| !is_folder && path.starts_with("octets")),

@@ -184,8 +184,8 @@ impl Image {
     }
 
     /// Whether what [`Image::put`] wrote is of this flow.
-    pub fn is_of(octets: &[u8], name: FlowName) -> bool {
-        let Some((host, rest)) = octets.get(HOST_AT..).and_then(|rest| rest.split_first_chunk()) else { return false };
+    pub fn is_of(bytes: &[u8], name: FlowName) -> bool {
+        let Some((host, rest)) = bytes.get(HOST_AT..).and_then(|rest| rest.split_first_chunk()) else { return false };
         *host == name.device.0 && rest.first_chunk() == Some(&name.flow.0.to_be_bytes())
     }
 
@@ -193,10 +193,10 @@ impl Image {
     ///
     /// # Errors
     /// If it is none.
-    pub fn parse(octets: &[u8]) -> Result<Self, ImageError> {
-        let (mut rest, tail) = match octets.first() {
+    pub fn parse(bytes: &[u8]) -> Result<Self, ImageError> {
+        let (mut rest, tail) = match bytes.first() {
             Some(&version) if version > VERSION => return Err(ImageError::Later(version)),
-            _ => octets.split_at_checked(FIXED_LEN).ok_or(ImageError::Meaningless("it is cut off"))?,
+            _ => bytes.split_at_checked(FIXED_LEN).ok_or(ImageError::Meaningless("it is cut off"))?,
         };
         let [version, flags, is_attached, zero] = take(&mut rest)?;
         if version != VERSION || is_attached > 1 || zero != 0 || tail.len() > TAIL_MAX {
@@ -274,18 +274,18 @@ mod tests {
         for full in [false, true] {
             for attachment in [vec![], vec![1; 80], vec![0xff; ATTACHMENT_MAX]] {
                 let image = Image::new(&record(full), &attachment, full, full, UnixTime(77)).unwrap();
-                let mut octets = Vec::new();
-                image.put(&mut octets);
-                assert_eq!(octets.len(), image.len());
-                let parsed = Image::parse(&octets).unwrap();
+                let mut bytes = Vec::new();
+                image.put(&mut bytes);
+                assert_eq!(bytes.len(), image.len());
+                let parsed = Image::parse(&bytes).unwrap();
                 assert_eq!((parsed.since, parsed.is_attached, parsed.name), (UnixTime(77), full, image.name));
                 let (found, found_attachment, spools) = parsed.record().unwrap();
                 // Keys do not show.
                 assert_eq!(format!("{found:?}"), format!("{:?}", record(full)));
                 assert_eq!((found.key.0, found_attachment, spools), ([9; 32], attachment.clone(), full));
-                let least = octets.len() - attachment.len();
+                let least = bytes.len() - attachment.len();
                 for len in 0..least {
-                    assert!(Image::parse(&octets[..len]).is_err(), "{len} of {} bytes are a record", octets.len());
+                    assert!(Image::parse(&bytes[..len]).is_err(), "{len} of {} bytes are a record", bytes.len());
                 }
             }
         }
@@ -294,13 +294,13 @@ mod tests {
     #[test]
     fn a_later_version_and_what_is_too_long_are_refused_by_name() {
         let image = Image::new(&record(false), b"u", false, false, UnixTime(1)).unwrap();
-        let mut octets = Vec::new();
-        image.put(&mut octets);
-        octets[0] = 2;
-        assert_eq!(Image::parse(&octets).unwrap_err(), ImageError::Later(2));
-        octets[0] = 1;
-        octets.resize(FIXED_LEN + ATTACHMENT_MAX + 1, 0);
-        assert!(Image::parse(&octets).is_err());
+        let mut bytes = Vec::new();
+        image.put(&mut bytes);
+        bytes[0] = 2;
+        assert_eq!(Image::parse(&bytes).unwrap_err(), ImageError::Later(2));
+        bytes[0] = 1;
+        bytes.resize(FIXED_LEN + ATTACHMENT_MAX + 1, 0);
+        assert!(Image::parse(&bytes).is_err());
         assert!(Image::new(&record(false), &[0; ATTACHMENT_MAX + 1], false, false, UnixTime(1)).is_err());
     }
 }

@@ -27,11 +27,11 @@ impl Tails {
     }
 
     /// Keeps bytes, at most [`TAIL_MAX`]; they are found by the number and their length.
-    pub fn insert(&mut self, octets: &[u8]) -> u32 {
-        let Some(class) = octets.len().div_ceil(UNIT).checked_sub(1) else { return 0 };
+    pub fn insert(&mut self, bytes: &[u8]) -> u32 {
+        let Some(class) = bytes.len().div_ceil(UNIT).checked_sub(1) else { return 0 };
         let class = &mut self.classes[class];
         let cell = class.insert();
-        class.get_mut(cell).as_flattened_mut()[..octets.len()].copy_from_slice(octets);
+        class.get_mut(cell).as_flattened_mut()[..bytes.len()].copy_from_slice(bytes);
         cell
     }
 

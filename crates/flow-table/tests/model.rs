@@ -33,8 +33,8 @@ impl Hasher for PoorHasher {
         self.0 % self.1
     }
 
-    fn write(&mut self, octets: &[u8]) {
-        octets.iter().for_each(|octet| self.0 = self.0.wrapping_mul(31).wrapping_add(u64::from(*octet)));
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.wrapping_mul(31).wrapping_add(u64::from(*byte)));
     }
 }
 
@@ -42,8 +42,8 @@ fn name(number: u32) -> FlowName {
     FlowName { device: DeviceId([(number % 10) as u8; 20]), flow: FlowId(u64::from(number)) }
 }
 
-fn image(number: u32, dice: &mut Pcg64Mcg, is_attached: bool, now: UnixTime) -> Image {
-    let mut some = |most: u64| dice.next_u64() % most;
+fn image(number: u32, rng: &mut Pcg64Mcg, is_attached: bool, now: UnixTime) -> Image {
+    let mut some = |most: u64| rng.next_u64() % most;
     let record = Record {
         name: name(number),
         key: FlowKey([number as u8; 32]),
@@ -68,7 +68,7 @@ fn image(number: u32, dice: &mut Pcg64Mcg, is_attached: bool, now: UnixTime) -> 
     Image::new(&record, &attachment, some(2) == 0, is_attached, now).unwrap()
 }
 
-fn octets(image: &Image) -> Vec<u8> {
+fn bytes(image: &Image) -> Vec<u8> {
     let mut out = Vec::new();
     image.put(&mut out);
     out
@@ -76,7 +76,7 @@ fn octets(image: &Image) -> Vec<u8> {
 
 /// What the model knows of a flow.
 struct Known {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     life: Life,
     expires: u32,
 }
@@ -89,7 +89,7 @@ struct World {
     disk: Vec<Vec<u8>>,
     /// What lies before it is synced.
     synced: Place,
-    dice: Pcg64Mcg,
+    rng: Pcg64Mcg,
     now: UnixTime,
 }
 
@@ -101,8 +101,8 @@ impl World {
     }
 
     fn put(&mut self, number: u32) {
-        let life = [Life::Live, Life::Quiet, Life::Parked][self.dice.next_u32() as usize % 3];
-        let image = image(number, &mut self.dice, life != Life::Parked, self.now);
+        let life = [Life::Live, Life::Quiet, Life::Parked][self.rng.next_u32() as usize % 3];
+        let image = image(number, &mut self.rng, life != Life::Parked, self.now);
         let (id, synced) = (self.find(number), self.synced);
         let of_host = self.model.keys().filter(|known| *known % 10 == number % 10).count();
         let is_known = self.model.contains_key(&number);
@@ -113,10 +113,10 @@ impl World {
                 let parked = self.now.as_secs() + LIFETIMES.age;
                 let deadline = image.deadline().map_or(u32::MAX, |at| at.as_secs() + LIFETIMES.grace);
                 let expires = if life == Life::Parked { parked.min(deadline) } else { u32::MAX };
-                self.model.insert(number, Known { octets: octets(&image), life, expires });
+                self.model.insert(number, Known { bytes: bytes(&image), life, expires });
                 self.ended.remove(&number);
                 // Now and then the disk takes nothing.
-                if !self.dice.next_u32().is_multiple_of(8) {
+                if !self.rng.next_u32().is_multiple_of(8) {
                     self.write(id);
                 }
             }
@@ -127,7 +127,7 @@ impl World {
     }
 
     fn write(&mut self, id: Id) {
-        self.disk.push(octets(&self.table.image(id).expect("what is written is in memory")));
+        self.disk.push(bytes(&self.table.image(id).expect("what is written is in memory")));
         self.table.written(id, self.disk.len() as Place - 1);
     }
 
@@ -136,12 +136,12 @@ impl World {
         let known = self.model.get_mut(&number).expect("it is known");
         let read = match self.table.image(id) {
             Some(image) => {
-                assert_eq!(octets(&image), known.octets, "flow {number} in memory");
+                assert_eq!(bytes(&image), known.bytes, "flow {number} in memory");
                 None
             }
             None => {
                 let place = self.table.place(id).expect("what is spilled has a place");
-                assert_eq!(self.disk[place as usize], known.octets, "flow {number} on disk");
+                assert_eq!(self.disk[place as usize], known.bytes, "flow {number} on disk");
                 Some(Image::parse(&self.disk[place as usize]).unwrap())
             }
         };
@@ -150,7 +150,7 @@ impl World {
             // Being attached is no change of what is kept.
             let image = self.table.image(id).unwrap();
             assert!(image.is_attached);
-            (known.octets, known.life, known.expires) = (octets(&image), Life::Live, u32::MAX);
+            (known.bytes, known.life, known.expires) = (bytes(&image), Life::Live, u32::MAX);
         }
     }
 
@@ -168,7 +168,7 @@ impl World {
                     let known = self.model.get_mut(&(name.flow.0 as u32)).expect("it is known");
                     assert_eq!(known.life, Life::Quiet);
                     // It is told again after as long.
-                    known.octets[8..12].copy_from_slice(&self.now.as_secs().to_be_bytes());
+                    known.bytes[8..12].copy_from_slice(&self.now.as_secs().to_be_bytes());
                 }
                 Due::Expired(id) => {
                     let found = self.table.image(id).map(|image| image.name);
@@ -185,8 +185,8 @@ impl World {
     }
 
     fn step(&mut self) {
-        let number = self.dice.next_u32() % 160;
-        match self.dice.next_u32() % 16 {
+        let number = self.rng.next_u32() % 160;
+        match self.rng.next_u32() % 16 {
             0..6 => self.put(number),
             6..9 => self.take(number),
             9 => self.remove(number),
@@ -201,7 +201,7 @@ impl World {
                 self.table.spill(|place| place < synced);
             }
             13 => self.lose(),
-            14 => self.now = self.now.plus_secs(self.dice.next_u32() % 60),
+            14 => self.now = self.now.plus_secs(self.rng.next_u32() % 60),
             _ => self.expire(),
         }
         let usage = self.table.usage();
@@ -234,15 +234,15 @@ fn a_table_knows_what_a_plain_map_does_and_keeps_its_limits() {
     let seed = given.unwrap_or_else(|| u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()));
     println!("HOOP_SEED={seed}");
     for world in 0..40 {
-        let mut dice = Pcg64Mcg::seed_from_u64(seed + world);
-        let hashes = [4, 64, u64::MAX][dice.next_u32() as usize % 3];
+        let mut rng = Pcg64Mcg::seed_from_u64(seed + world);
+        let hashes = [4, 64, u64::MAX][rng.next_u32() as usize % 3];
         let mut world = World {
             table: Table::new(LIMITS, LIFETIMES, Poor(hashes)),
             model: HashMap::new(),
             ended: HashMap::new(),
             disk: Vec::new(),
             synced: 0,
-            dice,
+            rng,
             now: UnixTime(1_000_000),
         };
         (0..3_000).for_each(|_| world.step());
@@ -255,17 +255,17 @@ fn a_table_knows_what_a_plain_map_does_and_keeps_its_limits() {
 fn a_device_whose_flows_end_by_the_thousand_takes_no_place_of_others() {
     const MOST: usize = 64;
     const OF_HOST: usize = 8;
-    let mut dice = Pcg64Mcg::seed_from_u64(7);
+    let mut rng = Pcg64Mcg::seed_from_u64(7);
     let mut ends = Ends::new(MOST, OF_HOST, 1_000, std::hash::RandomState::new());
     let mut all: Vec<(FlowName, u64, UnixTime)> = Vec::new();
     let (mut now, quiet) = (UnixTime(1), FlowName { device: DeviceId([99; 20]), flow: FlowId(0) });
     ends.insert(quiet, 0, now);
     all.push((quiet, 0, now));
     for code in 1..5_000_u64 {
-        let host = (dice.next_u32() % 6) as u8;
-        let name = FlowName { device: DeviceId([host; 20]), flow: FlowId(u64::from(dice.next_u32() % 40)) };
+        let host = (rng.next_u32() % 6) as u8;
+        let name = FlowName { device: DeviceId([host; 20]), flow: FlowId(u64::from(rng.next_u32() % 40)) };
         all.retain(|(known, ..)| *known != name);
-        match dice.next_u32() % 8 {
+        match rng.next_u32() % 8 {
             0 => ends.remove(name),
             _ => {
                 ends.insert(name, code, now);
@@ -294,8 +294,8 @@ fn a_flow_takes_no_more_than_it_is_said_to() {
     const FLOWS: u64 = 100_000;
     let limits = Limits { flows: usize::MAX, flows_per_host: u32::MAX, memory: usize::MAX, ends: 0, ends_per_host: 0 };
     let mut table = Table::new(limits, LIFETIMES, std::hash::RandomState::new());
-    let mut dice = Pcg64Mcg::seed_from_u64(1);
-    let mut parked = image(0, &mut dice, false, UnixTime(1));
+    let mut rng = Pcg64Mcg::seed_from_u64(1);
+    let mut parked = image(0, &mut rng, false, UnixTime(1));
     let place = |number: u64| number as Place;
     for number in 0..FLOWS {
         let mut host = [0; 20];

@@ -515,9 +515,9 @@ impl Flow {
 
     // ---- the application's side ----
 
-    /// The owner has `octets` more to send.
-    pub const fn write(&mut self, octets: u64) {
-        self.outgoing.write(octets);
+    /// The owner has `bytes` more to send.
+    pub const fn write(&mut self, bytes: u64) {
+        self.outgoing.write(bytes);
     }
 
     /// After [`Flow::restore`]: the owner does not have the bytes that it once wrote. It [writes](Flow::write) them again, from
@@ -862,8 +862,8 @@ impl Flow {
                     self.events.push_back(Event::Parked);
                 }
             }
-            (_, _, Frame::Data { offset, octets }) => {
-                return self.handle_data(lane, ByteRange::new(*offset, *offset + octets.len() as u64), now);
+            (_, _, Frame::Data { offset, bytes }) => {
+                return self.handle_data(lane, ByteRange::new(*offset, *offset + bytes.len() as u64), now);
             }
             (_, _, Frame::Ack { received, credit }) => {
                 for other in self.lanes.iter_mut().filter(|other| other.id != lane) {

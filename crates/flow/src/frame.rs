@@ -50,7 +50,7 @@ pub enum Frame<'a> {
         /// Where the first of them belongs.
         offset: u64,
         /// At least one, at most [`DATA_MAX`].
-        octets: &'a [u8],
+        bytes: &'a [u8],
     },
     /// 0x07: all before `received` is kept, and the peer may send what lies before `credit`. The end of the stream counts as one byte more.
     Ack {
@@ -205,18 +205,18 @@ pub enum FrameError {
 }
 
 impl<'a> Frame<'a> {
-    /// Takes a frame from the front of `octets`; None if it has not come whole. Frames of unknown types are passed over.
+    /// Takes a frame from the front of `bytes`; None if it has not come whole. Frames of unknown types are passed over.
     ///
     /// # Errors
     /// If no bytes to come could make a frame of it. A frame that is too long is refused by its head.
-    pub fn take(octets: &mut &'a [u8]) -> Result<Option<Self>, FrameError> {
+    pub fn take(bytes: &mut &'a [u8]) -> Result<Option<Self>, FrameError> {
         loop {
-            let mut rest = *octets;
+            let mut rest = *bytes;
             let Some((kind, len)) = head(&mut rest)? else { return Ok(None) };
             let Some((payload, rest)) = usize::try_from(len).ok().and_then(|len| rest.split_at_checked(len)) else {
                 return Ok(None);
             };
-            *octets = rest;
+            *bytes = rest;
             if kind < FIRST_UNKNOWN {
                 return parse(kind, payload).map(Some);
             }
@@ -264,9 +264,9 @@ impl<'a> Frame<'a> {
                 more.into_iter().for_each(|number| put_varint(out, number));
                 0x05
             }
-            Self::Data { offset, octets } => {
+            Self::Data { offset, bytes } => {
                 put_varint(out, *offset);
-                out.extend_from_slice(octets);
+                out.extend_from_slice(bytes);
                 0x06
             }
             Self::Ack { received, credit } => {
@@ -313,18 +313,18 @@ pub enum Front {
     Other,
 }
 
-/// Takes the head of a DATA frame from the front of `octets`, so that its bytes need not have come whole, nor lie together; or that of a frame
+/// Takes the head of a DATA frame from the front of `bytes`, so that its bytes need not have come whole, nor lie together; or that of a frame
 /// of an unknown type.
 ///
 /// # Errors
 /// As [`Frame::take`].
-pub fn take_data_head(octets: &mut &[u8]) -> Result<Front, FrameError> {
-    let mut rest = *octets;
+pub fn take_data_head(bytes: &mut &[u8]) -> Result<Front, FrameError> {
+    let mut rest = *bytes;
     let (kind, len) = match head(&mut rest)? {
         None => return Ok(Front::Short),
         Some((0x06, len)) => (0x06, len),
         Some((FIRST_UNKNOWN.., len)) => {
-            *octets = rest;
+            *bytes = rest;
             return Ok(Front::Unknown { len: len as usize });
         }
         Some(_) => return Ok(Front::Other),
@@ -339,7 +339,7 @@ pub fn take_data_head(octets: &mut &[u8]) -> Result<Front, FrameError> {
     if len == 0 || len > DATA_MAX as u64 || offset > VARINT_MAX - DATA_MAX as u64 {
         return Err(FrameError::Malformed(kind));
     }
-    *octets = rest;
+    *bytes = rest;
     Ok(Front::Data { offset, len: len as usize })
 }
 
@@ -442,9 +442,9 @@ impl<'a> Fields<'a> {
 
     fn data(&mut self) -> Option<Frame<'a>> {
         let offset = self.number()?;
-        let octets = self.slice(self.0.len())?;
-        let whole = !octets.is_empty() && octets.len() <= DATA_MAX && offset <= VARINT_MAX - DATA_MAX as u64;
-        whole.then_some(Frame::Data { offset, octets })
+        let bytes = self.slice(self.0.len())?;
+        let whole = !bytes.is_empty() && bytes.len() <= DATA_MAX && offset <= VARINT_MAX - DATA_MAX as u64;
+        whole.then_some(Frame::Data { offset, bytes })
     }
 
     fn version(&mut self) -> Option<()> {
@@ -647,7 +647,7 @@ mod tests {
             Frame::Refused(Refusal::Full),
             Frame::Refused(Refusal::NoService),
             Frame::Refused(Refusal::Version),
-            Frame::Data { offset: 5 << 32, octets: b"past four gibibytes" },
+            Frame::Data { offset: 5 << 32, bytes: b"past four gibibytes" },
             Frame::Ack { received: 3, credit: 9 },
             Frame::Fin { end: 0 },
             Frame::Reset { code: 256 },
@@ -661,19 +661,19 @@ mod tests {
         ]
     }
 
-    fn octets(frame: &Frame<'_>) -> Vec<u8> {
+    fn bytes(frame: &Frame<'_>) -> Vec<u8> {
         written(|out| frame.put(out))
     }
 
     #[test]
     fn what_is_written_reads_the_same_and_every_cut_is_an_unfinished_frame() {
         for frame in frames() {
-            let octets = octets(&frame);
-            let mut rest = &octets[..];
+            let bytes = bytes(&frame);
+            let mut rest = &bytes[..];
             assert_eq!(Frame::take(&mut rest), Ok(Some(frame)));
             assert!(rest.is_empty());
-            for cut in 0..octets.len() {
-                let mut rest = &octets[..cut];
+            for cut in 0..bytes.len() {
+                let mut rest = &bytes[..cut];
                 assert_eq!(Frame::take(&mut rest), Ok(None), "{frame:?} cut at {cut}");
                 assert_eq!(rest.len(), cut, "an unfinished frame stays where it is");
             }
@@ -690,12 +690,12 @@ mod tests {
                 continue;
             }
             for wrong in [[&payload[..], &[0]].concat(), payload[..payload.len().saturating_sub(1)].to_vec()] {
-                let mut octets = Vec::new();
-                put_varint(&mut octets, kind);
-                put_varint(&mut octets, wrong.len() as u64);
-                octets.extend_from_slice(&wrong);
+                let mut bytes = Vec::new();
+                put_varint(&mut bytes, kind);
+                put_varint(&mut bytes, wrong.len() as u64);
+                bytes.extend_from_slice(&wrong);
                 if wrong != payload {
-                    assert_eq!(Frame::take(&mut &octets[..]), Err(FrameError::Malformed(kind)), "{frame:?}");
+                    assert_eq!(Frame::take(&mut &bytes[..]), Err(FrameError::Malformed(kind)), "{frame:?}");
                 }
             }
         }
@@ -718,11 +718,11 @@ mod tests {
     }
 
     #[test]
-    fn a_head_of_data_and_its_octets_are_a_data_frame() {
-        let mut octets = Vec::new();
-        put_data_head(&mut octets, 70_000, 3);
-        octets.extend_from_slice(b"abc");
-        assert_eq!(Frame::take(&mut &octets[..]), Ok(Some(Frame::Data { offset: 70_000, octets: b"abc" })));
+    fn a_head_of_data_and_its_bytes_are_a_data_frame() {
+        let mut bytes = Vec::new();
+        put_data_head(&mut bytes, 70_000, 3);
+        bytes.extend_from_slice(b"abc");
+        assert_eq!(Frame::take(&mut &bytes[..]), Ok(Some(Frame::Data { offset: 70_000, bytes: b"abc" })));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! opening   = HMAC-SHA256(device key,  "hoop-flow-open-v1"   | binding(32) | the OPEN's payload before the proof)
 //! resuming  = HMAC-SHA256(flow key,    "hoop-flow-resume-v1" | binding(32) | the RESUME's payload before the proof)
 //! attached  = HMAC-SHA256(flow key,    "hoop-flow-server-v1" | binding(32) | epoch(8) | the ATTACHED's payload before the proof)
-//! binding   = TLS exporter (RFC 8446 §7.5) of the carrier, label "EXPORTER-hoop-flow-v1", no context, 32 octets; or, where TLS ends before the
+//! binding   = TLS exporter (RFC 8446 §7.5) of the carrier, label "EXPORTER-hoop-flow-v1", no context, 32 bytes; or, where TLS ends before the
 //!             server, SHA-256("hoop-flow-challenge-v1" | the device's nonce(32) | the server's nonce(32))
 //! ```
 //!
@@ -35,7 +35,7 @@ impl Binding {
         hash.update(b"hoop-flow-challenge-v1");
         hash.update(device);
         hash.update(server);
-        Self(octets(hash.finish().as_ref()))
+        Self(bytes(hash.finish().as_ref()))
     }
 }
 
@@ -107,7 +107,7 @@ fn message(word: &[u8], parts: &[&[u8]]) -> Vec<u8> {
 }
 
 fn sign(key: &[u8; 32], word: &[u8], parts: &[&[u8]]) -> [u8; 32] {
-    octets(hmac::sign(&hmac::Key::new(HMAC_SHA256, key), &message(word, parts)).as_ref())
+    bytes(hmac::sign(&hmac::Key::new(HMAC_SHA256, key), &message(word, parts)).as_ref())
 }
 
 /// In constant time.
@@ -115,8 +115,8 @@ fn verify(key: &[u8; 32], word: &[u8], parts: &[&[u8]], proof: &[u8; 32]) -> boo
     hmac::verify(&hmac::Key::new(HMAC_SHA256, key), &message(word, parts), proof).is_ok()
 }
 
-fn octets(slice: &[u8]) -> [u8; 32] {
-    let mut octets = [0; 32];
-    octets.copy_from_slice(slice);
-    octets
+fn bytes(slice: &[u8]) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(slice);
+    bytes
 }

@@ -116,9 +116,9 @@ impl Outgoing {
         self.finished && self.acked > self.end
     }
 
-    /// The caller has `octets` more to send.
-    pub(crate) const fn write(&mut self, octets: u64) {
-        self.ready += octets;
+    /// The caller has `bytes` more to send.
+    pub(crate) const fn write(&mut self, bytes: u64) {
+        self.ready += bytes;
         if self.ready <= self.end {
             return;
         }

@@ -19,8 +19,8 @@ pub const fn varint_len(value: u64) -> usize {
 pub fn put_varint(out: &mut Vec<u8>, value: u64) {
     let value = value.min(VARINT_MAX);
     let len = varint_len(value);
-    let octets = (value | u64::from(len.trailing_zeros()) << (len * 8 - 2)).to_be_bytes();
-    out.extend_from_slice(&octets[8 - len..]);
+    let bytes = (value | u64::from(len.trailing_zeros()) << (len * 8 - 2)).to_be_bytes();
+    out.extend_from_slice(&bytes[8 - len..]);
 }
 
 /// The bytes hold no whole number yet, or one in a longer form than it needs.
@@ -32,19 +32,19 @@ pub enum VarintError {
     Long,
 }
 
-/// Takes a number from the front of `octets`.
+/// Takes a number from the front of `bytes`.
 ///
 /// # Errors
-/// See [`VarintError`]; `octets` stay as they were.
-pub fn take_varint(octets: &mut &[u8]) -> Result<u64, VarintError> {
-    let first = *octets.first().ok_or(VarintError::Short)?;
+/// See [`VarintError`]; `bytes` stay as they were.
+pub fn take_varint(bytes: &mut &[u8]) -> Result<u64, VarintError> {
+    let first = *bytes.first().ok_or(VarintError::Short)?;
     let len = 1 << (first >> 6);
-    let (number, rest) = octets.split_at_checked(len).ok_or(VarintError::Short)?;
-    let value = number[1..].iter().fold(u64::from(first & 0x3f), |value, octet| value << 8 | u64::from(*octet));
+    let (number, rest) = bytes.split_at_checked(len).ok_or(VarintError::Short)?;
+    let value = number[1..].iter().fold(u64::from(first & 0x3f), |value, byte| value << 8 | u64::from(*byte));
     if varint_len(value) != len {
         return Err(VarintError::Long);
     }
-    *octets = rest;
+    *bytes = rest;
     Ok(value)
 }
 
@@ -60,14 +60,14 @@ mod tests {
             (&[0x7b, 0xbd], 15_293),
             (&[0x25], 37),
         ];
-        for (octets, value) in examples {
-            let mut rest = octets;
+        for (bytes, value) in examples {
+            let mut rest = bytes;
             assert_eq!((take_varint(&mut rest), rest), (Ok(value), &[][..]));
             let mut out = Vec::new();
             put_varint(&mut out, value);
-            assert_eq!(out, octets);
-            for cut in 0..octets.len() {
-                assert_eq!(take_varint(&mut &octets[..cut]), Err(VarintError::Short));
+            assert_eq!(out, bytes);
+            for cut in 0..bytes.len() {
+                assert_eq!(take_varint(&mut &bytes[..cut]), Err(VarintError::Short));
             }
         }
         // RFC 9000 allows this second spelling of 37; a flow does not.

@@ -25,17 +25,17 @@ fn device() -> Flow {
 /// What a flow has to say on a lane, as bytes of frames alone.
 fn said(flow: &mut Flow, lane: LaneId) -> Vec<u8> {
     match flow.poll_transmit(lane, 0, NOW) {
-        Some(Transmit::Frames(octets)) => octets,
+        Some(Transmit::Frames(bytes)) => bytes,
         other => panic!("{other:?}"),
     }
 }
 
-fn frame(octets: &[u8]) -> Frame<'_> {
-    Frame::take(&mut &octets[..]).unwrap().unwrap()
+fn frame(bytes: &[u8]) -> Frame<'_> {
+    Frame::take(&mut &bytes[..]).unwrap().unwrap()
 }
 
-fn open_of(octets: &[u8]) -> Open<'_> {
-    match frame(octets) {
+fn open_of(bytes: &[u8]) -> Open<'_> {
+    match frame(bytes) {
         Frame::Open(open) => open,
         other => panic!("{other:?}"),
     }
@@ -124,8 +124,8 @@ fn a_server_that_lacks_the_flows_key_is_not_believed() {
 
 #[test]
 fn a_peer_that_breaks_the_rules_loses_its_lane_and_the_flow_is_unharmed() {
-    let octets = [0; 100];
-    let data = |offset| Frame::Data { offset, octets: &octets };
+    let bytes = [0; 100];
+    let data = |offset| Frame::Data { offset, bytes: &bytes };
     let (_, mut server) = pair();
     let mut wrong = |frame: &Frame<'_>, violation| {
         assert_eq!(server.handle(LaneId(1), frame, NOW), Err(violation), "{frame:?}");
@@ -149,11 +149,11 @@ fn a_peer_that_breaks_the_rules_loses_its_lane_and_the_flow_is_unharmed() {
 #[test]
 fn gaps_are_bounded() {
     let (_, mut server) = pair();
-    let gaps = (0..).map(|n| server.handle(LaneId(1), &Frame::Data { offset: 1 + 2 * n, octets: b"x" }, NOW));
+    let gaps = (0..).map(|n| server.handle(LaneId(1), &Frame::Data { offset: 1 + 2 * n, bytes: b"x" }, NOW));
     let taken = gaps.take(CREDIT_FIRST as usize / 2).take_while(Result::is_ok).count();
     assert_eq!(taken, GAPS_MAX);
     // What lengthens an island or is there already makes none more: a lane that is ahead of another is not closed for it.
-    let mut take = |offset, octets| server.handle(LaneId(1), &Frame::Data { offset, octets }, NOW);
+    let mut take = |offset, bytes| server.handle(LaneId(1), &Frame::Data { offset, bytes }, NOW);
     let last = 1 + 2 * GAPS_MAX as u64 - 2;
     assert_eq!(take(last, b"x"), Ok(Vec::new()), "it is there");
     assert_eq!(take(last, b"xyz"), Ok(vec![ByteRange::new(last + 1, last + 3)]), "it is longer");
@@ -192,8 +192,8 @@ fn an_end_that_lost_what_the_other_has_dropped_ends_the_flow_and_says_so() {
     let (mut device, mut server) = pair();
     server.write(1_000);
     let Some(Transmit::Data(range)) = server.poll_transmit(LaneId(1), 65_536, NOW) else { panic!("nothing is sent") };
-    let octets = vec![0; range.len() as usize];
-    device.handle(LaneId(1), &Frame::Data { offset: range.start, octets: &octets }, NOW).unwrap();
+    let bytes = vec![0; range.len() as usize];
+    device.handle(LaneId(1), &Frame::Data { offset: range.start, bytes: &bytes }, NOW).unwrap();
     server.handle(LaneId(1), &Frame::Ack { received: 1_000, credit: 1 << 20 }, NOW).unwrap();
     server.drop_before(1_000);
     let mut record = device.record();
@@ -207,33 +207,31 @@ fn an_end_that_lost_what_the_other_has_dropped_ends_the_flow_and_says_so() {
 }
 
 #[test]
-fn a_data_frame_is_read_as_its_octets_come_as_it_is_when_it_is_whole() {
+fn a_data_frame_is_read_as_its_bytes_come_as_it_is_when_it_is_whole() {
     for (offset, len) in [(0, 1), (63, 70), (64, 16_000), (1 << 40, DATA_MAX)] {
-        let mut octets = Vec::new();
-        put_data_head(&mut octets, offset, len);
-        let head = octets.len();
-        octets.resize(head + len, 7);
+        let mut bytes = Vec::new();
+        put_data_head(&mut bytes, offset, len);
+        let head = bytes.len();
+        bytes.resize(head + len, 7);
         for cut in 0..head {
-            assert_eq!(take_data_head(&mut &octets[..cut]), Ok(Front::Short), "{cut} bytes");
+            assert_eq!(take_data_head(&mut &bytes[..cut]), Ok(Front::Short), "{cut} bytes");
         }
-        let mut rest = &octets[..head];
+        let mut rest = &bytes[..head];
         assert_eq!(take_data_head(&mut rest), Ok(Front::Data { offset, len }));
         assert!(rest.is_empty());
-        assert!(
-            matches!(frame(&octets), Frame::Data { offset: same, octets } if same == offset && octets.len() == len)
-        );
+        assert!(matches!(frame(&bytes), Frame::Data { offset: same, bytes } if same == offset && bytes.len() == len));
     }
     // Empty, its offset cut off by its own length, and too far out.
-    for octets in [&[6, 1, 0][..], &[6, 1, 0x40, 0x41], &[6, 9, 255, 255, 255, 255, 255, 255, 255, 255, 0]] {
-        assert_eq!(take_data_head(&mut &octets[..]), Err(FrameError::Malformed(6)), "{octets:?}");
-        assert_eq!(Frame::take(&mut &octets[..]), Err(FrameError::Malformed(6)), "{octets:?}");
+    for bytes in [&[6, 1, 0][..], &[6, 1, 0x40, 0x41], &[6, 9, 255, 255, 255, 255, 255, 255, 255, 255, 0]] {
+        assert_eq!(take_data_head(&mut &bytes[..]), Err(FrameError::Malformed(6)), "{bytes:?}");
+        assert_eq!(Frame::take(&mut &bytes[..]), Err(FrameError::Malformed(6)), "{bytes:?}");
     }
     assert_eq!(take_data_head(&mut &[7, 2, 0, 0][..]), Ok(Front::Other));
     assert_eq!(take_data_head(&mut &[0x40, 0x40, 9, 1][..]), Ok(Front::Unknown { len: 9 }));
 }
 
 #[test]
-fn who_was_restarted_without_its_octets_sends_them_once_it_has_them_again() {
+fn who_was_restarted_without_its_bytes_sends_them_once_it_has_them_again() {
     let (mut device, mut server) = pair();
     device.write(1_000);
     assert_eq!(data(&mut device, 1, 600), Some(ByteRange::new(0, 600)));

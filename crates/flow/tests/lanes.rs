@@ -24,7 +24,7 @@ fn said(flow: &mut Flow, lane: LaneId, room: usize, now: Timestamp) -> (Vec<u8>,
     let (mut frames, mut data) = (Vec::new(), Vec::new());
     while let Some(transmit) = flow.poll_transmit(lane, room, now) {
         match transmit {
-            Transmit::Frames(octets) => frames.extend(octets),
+            Transmit::Frames(bytes) => frames.extend(bytes),
             Transmit::Data(range) => data.push(range),
         }
     }

@@ -18,14 +18,14 @@ const fn binding(lane: LaneId) -> Binding {
 /// All that a flow has to say on a lane.
 fn said(flow: &mut Flow, lane: LaneId) -> Vec<u8> {
     let mut all = Vec::new();
-    while let Some(Transmit::Frames(octets)) = flow.poll_transmit(lane, 0, NOW) {
-        all.extend(octets);
+    while let Some(Transmit::Frames(bytes)) = flow.poll_transmit(lane, 0, NOW) {
+        all.extend(bytes);
     }
     all
 }
 
-fn hear(flow: &mut Flow, lane: LaneId, octets: &[u8]) {
-    let mut rest = octets;
+fn hear(flow: &mut Flow, lane: LaneId, bytes: &[u8]) {
+    let mut rest = bytes;
     while let Some(frame) = Frame::take(&mut rest).unwrap() {
         flow.handle(lane, &frame, NOW).unwrap();
     }
@@ -96,8 +96,8 @@ fn the_removal_of_a_deadline_or_size_is_sent_again_if_lost_with_its_lane() {
 #[test]
 fn what_a_slow_lane_brings_late_is_not_the_last_word_on_deadline_and_size() {
     for seed in 0..200 {
-        let mut dice = Pcg64Mcg::seed_from_u64(seed);
-        let mut roll = |sides: u32| dice.next_u32() % sides;
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let mut roll = |sides: u32| rng.next_u32() % sides;
         let name = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
         let mut device = Flow::open(name, KEY, [3; 32], "test".into(), Options::default());
         let mut server = None;
@@ -118,7 +118,7 @@ fn what_a_slow_lane_brings_late_is_not_the_last_word_on_deadline_and_size() {
                     device.set_size(expected.1);
                 }
                 2 => under_way[at].push_back(said(&mut device, lanes[at])),
-                _ => under_way[at].pop_front().into_iter().for_each(|octets| hear(server, lanes[at], &octets)),
+                _ => under_way[at].pop_front().into_iter().for_each(|bytes| hear(server, lanes[at], &bytes)),
             }
         }
         // In the end all comes, the one lane's before the other's.
@@ -127,7 +127,7 @@ fn what_a_slow_lane_brings_late_is_not_the_last_word_on_deadline_and_size() {
             under_way[at].push_back(said(&mut device, lanes[at]));
         }
         for at in [1 - first, first] {
-            under_way[at].drain(..).for_each(|octets| hear(server, lanes[at], &octets));
+            under_way[at].drain(..).for_each(|bytes| hear(server, lanes[at], &bytes));
         }
         for event in std::iter::from_fn(|| server.poll_event()) {
             if let Event::Size(size) = event {

@@ -32,7 +32,7 @@ const HELD_MAX: usize = 4;
 const STEPS_MAX: u32 = 2_000_000;
 
 /// The byte at an offset of the stream that an end sends.
-fn octet(from: Who, offset: u64) -> u8 {
+fn byte(from: Who, offset: u64) -> u8 {
     let mixed = (offset ^ from as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8
 }
@@ -70,7 +70,7 @@ struct End {
 }
 
 impl End {
-    fn take(&mut self, new: &[ByteRange], offset: u64, octets: &[u8]) {
+    fn take(&mut self, new: &[ByteRange], offset: u64, bytes: &[u8]) {
         for range in new {
             let missing: Vec<_> = self.have.missing(range.end).map(|gap| gap.intersect(*range)).collect();
             assert_eq!(missing.iter().map(|gap| gap.len()).sum::<u64>(), range.len(), "{range} is said to be new");
@@ -79,7 +79,7 @@ impl End {
                 self.come.resize(end, 0);
             }
             let from = (range.start - offset) as usize;
-            self.come[range.start as usize..end].copy_from_slice(&octets[from..from + range.len() as usize]);
+            self.come[range.start as usize..end].copy_from_slice(&bytes[from..from + range.len() as usize]);
             self.have.insert(*range);
         }
     }
@@ -126,7 +126,7 @@ struct Wire {
 }
 
 struct World {
-    dice: Pcg64Mcg,
+    rng: Pcg64Mcg,
     now: Timestamp,
     ends: [End; 2],
     wires: Vec<Wire>,
@@ -135,15 +135,15 @@ struct World {
     ended: [Option<u64>; 2],
 }
 
-fn micros(dice: &mut Pcg64Mcg, most: u64) -> Duration {
-    Duration::from_micros(dice.next_u64() % most.max(1))
+fn micros(rng: &mut Pcg64Mcg, most: u64) -> Duration {
+    Duration::from_micros(rng.next_u64() % most.max(1))
 }
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut dice = Pcg64Mcg::seed_from_u64(seed);
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let mut options =
-            || Options { window: 20_000 + dice.next_u64() % 400_000, keeps_at_once: dice.next_u32().is_multiple_of(2) };
+            || Options { window: 20_000 + rng.next_u64() % 400_000, keeps_at_once: rng.next_u32().is_multiple_of(2) };
         let options = [options(), options()];
         let end = |who: Who, flow| End {
             flow,
@@ -156,20 +156,20 @@ impl World {
         };
         let flow = Flow::open(NAME, KEY, [3; 32], "test".into(), options[0]);
         let ends = [end(Device, Some(flow)), end(Server, None)];
-        Self { dice, now: Timestamp::from_secs(1), ends, wires: Vec::new(), lanes: 0, mishaps: 0, ended: [None; 2] }
+        Self { rng, now: Timestamp::from_secs(1), ends, wires: Vec::new(), lanes: 0, mishaps: 0, ended: [None; 2] }
     }
 
     fn attach(&mut self, replaces: bool) {
         self.lanes += 1;
         let lane = LaneId(self.lanes);
-        let rate = Bitrate::kbps(200 + self.dice.next_u64() % 30_000);
-        let delay = micros(&mut self.dice, 300_000);
+        let rate = Bitrate::kbps(200 + self.rng.next_u64() % 30_000);
+        let delay = micros(&mut self.rng, 300_000);
         let link = |seed| {
             let config = LinkConfig::new().rate(rate).delay(delay).queue(QueueLimit::packets(1_000));
             Link::new(config, seed, self.now)
         };
         let links = [link(1), link(2)];
-        let backup = self.dice.next_u32().is_multiple_of(8);
+        let backup = self.rng.next_u32().is_multiple_of(8);
         let Some(flow) = self.ends[0].flow.as_mut() else { return };
         flow.attach(lane, binding(lane), if backup { Use::Backup } else { Use::Normal }, replaces);
         flow.set_rtt(lane, delay * 2);
@@ -178,7 +178,7 @@ impl World {
     }
 
     fn cut(&mut self, at: usize) {
-        let notices = [30_000_000, 90_000_000].map(|most| self.now + micros(&mut self.dice, most));
+        let notices = [30_000_000, 90_000_000].map(|most| self.now + micros(&mut self.rng, most));
         let wire = &mut self.wires[at];
         if !wire.is_cut {
             (wire.is_cut, wire.gone) = (true, notices.map(Some));
@@ -189,14 +189,14 @@ impl World {
     fn mishap(&mut self) {
         self.mishaps += 1;
         let wires = self.wires.len();
-        match self.dice.next_u32() % 16 {
+        match self.rng.next_u32() % 16 {
             0..=3 if wires > 0 => {
-                let at = self.dice.next_u64() as usize % wires;
+                let at = self.rng.next_u64() as usize % wires;
                 self.cut(at);
             }
             4 => {
                 (0..wires).for_each(|at| self.cut(at));
-                self.now += micros(&mut self.dice, 30 * 24 * 3_600_000_000);
+                self.now += micros(&mut self.rng, 30 * 24 * 3_600_000_000);
             }
             5 | 6 => self.restart(Device),
             7 | 8 => self.restart(Server),
@@ -204,10 +204,10 @@ impl World {
             11 | 12 => self.attach(false),
             _ => {
                 for at in 0..2 {
-                    let (octets, is_last) = (self.dice.next_u64() % 300_000, self.dice.next_u32().is_multiple_of(32));
+                    let (bytes, is_last) = (self.rng.next_u64() % 300_000, self.rng.next_u32().is_multiple_of(32));
                     let end = &mut self.ends[at];
                     if end.flow.is_some() && !end.is_last {
-                        (end.owed, end.is_last) = (end.owed + octets, is_last);
+                        (end.owed, end.is_last) = (end.owed + bytes, is_last);
                     }
                 }
             }
@@ -218,7 +218,7 @@ impl World {
         for wire in &mut self.wires {
             wire.is_cut = true;
             wire.gone[who as usize] = None;
-            let notices = self.now + micros(&mut self.dice, 60_000_000);
+            let notices = self.now + micros(&mut self.rng, 60_000_000);
             wire.gone[who.other() as usize].get_or_insert(notices);
             wire.closed[who as usize] = true;
         }
@@ -301,18 +301,18 @@ impl World {
                     Err(hoop_flow::Violation::NoLane) => Vec::new(),
                     Err(error) => panic!("{to:?}, lane {lane:?}: {error}"),
                 };
-                if let Frame::Data { offset, octets } = frame {
-                    end.take(&new, *offset, octets);
+                if let Frame::Data { offset, bytes } = frame {
+                    end.take(&new, *offset, bytes);
                 }
                 Ok(())
             }
             (_, _, None) => Ok(()),
         };
         if let Err(refusal) = answer {
-            let mut octets = Vec::new();
-            Frame::Refused(refusal).put(&mut octets);
-            let len = octets.len();
-            self.wires[at].links[Server as usize].handle_input(Parcel::new(octets, len), self.now);
+            let mut bytes = Vec::new();
+            Frame::Refused(refusal).put(&mut bytes);
+            let len = bytes.len();
+            self.wires[at].links[Server as usize].handle_input(Parcel::new(bytes, len), self.now);
             self.wires[at].closed[Server as usize] = true;
         }
     }
@@ -321,20 +321,20 @@ impl World {
         let wire = &mut self.wires[at];
         let Some(flow) = self.ends[from as usize].flow.as_mut() else { return };
         while !wire.closed[from as usize] && wire.links[from as usize].held_packets() < HELD_MAX {
-            let mut octets = match flow.poll_transmit(wire.lane, 16_000, self.now) {
-                Some(Transmit::Frames(octets)) => octets,
+            let mut bytes = match flow.poll_transmit(wire.lane, 16_000, self.now) {
+                Some(Transmit::Frames(bytes)) => bytes,
                 Some(Transmit::Data(range)) => {
-                    let mut octets = Vec::new();
-                    put_data_head(&mut octets, range.start, range.len() as usize);
+                    let mut bytes = Vec::new();
+                    put_data_head(&mut bytes, range.start, range.len() as usize);
                     assert!(range.start >= flow.outgoing().available(), "it is sent what was dropped");
-                    octets.extend((range.start..range.end).map(|offset| octet(from, offset)));
-                    octets
+                    bytes.extend((range.start..range.end).map(|offset| byte(from, offset)));
+                    bytes
                 }
                 None => break,
             };
             // A carrier is a stream: its packets end anywhere.
-            let second = octets.split_off(self.dice.next_u64() as usize % octets.len());
-            for part in [octets, second] {
+            let second = bytes.split_off(self.rng.next_u64() as usize % bytes.len());
+            for part in [bytes, second] {
                 let len = part.len().max(1);
                 wire.links[from as usize].handle_input(Parcel::new(part, len), self.now);
             }
@@ -362,32 +362,32 @@ impl World {
                     _ => {}
                 }
             }
-            let some = |dice: &mut Pcg64Mcg, most: u64| {
-                if dice.next_u32().is_multiple_of(4) { dice.next_u64() % (most + 1) } else { most }
+            let some = |rng: &mut Pcg64Mcg, most: u64| {
+                if rng.next_u32().is_multiple_of(4) { rng.next_u64() % (most + 1) } else { most }
             };
             let hurries = self.mishaps >= MISHAPS;
-            if hurries || self.dice.next_u32().is_multiple_of(3) {
+            if hurries || self.rng.next_u32().is_multiple_of(3) {
                 let whole = flow.incoming().whole();
                 if !end.options.keeps_at_once {
-                    flow.keep(some(&mut self.dice, whole), self.now);
+                    flow.keep(some(&mut self.rng, whole), self.now);
                 }
-                flow.consume(if hurries { whole } else { some(&mut self.dice, whole) }, self.now);
+                flow.consume(if hurries { whole } else { some(&mut self.rng, whole) }, self.now);
                 if hurries {
                     flow.keep(whole, self.now);
                 }
                 // Whoever may be restarted to an older state keeps what that may lack.
                 let acked = flow.outgoing().acked();
-                flow.drop_before(some(&mut self.dice, acked));
+                flow.drop_before(some(&mut self.rng, acked));
             }
-            if end.owed > 0 && (hurries || self.dice.next_u32().is_multiple_of(8)) {
-                let octets = if hurries { end.owed } else { some(&mut self.dice, end.owed) };
-                flow.write(octets);
-                end.owed -= octets;
+            if end.owed > 0 && (hurries || self.rng.next_u32().is_multiple_of(8)) {
+                let bytes = if hurries { end.owed } else { some(&mut self.rng, end.owed) };
+                flow.write(bytes);
+                end.owed -= bytes;
             }
             if end.owed == 0 && end.is_last && !flow.outgoing().is_finished() {
                 flow.finish();
             }
-            if self.dice.next_u32().is_multiple_of(SAVES_ONE_IN) {
+            if self.rng.next_u32().is_multiple_of(SAVES_ONE_IN) {
                 end.saved = Some(flow.record());
             }
         }
@@ -418,9 +418,9 @@ impl World {
 }
 
 fn binding(lane: LaneId) -> Binding {
-    let mut octets = [0; 32];
-    octets[..8].copy_from_slice(&lane.0.to_be_bytes());
-    Binding(octets)
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&lane.0.to_be_bytes());
+    Binding(bytes)
 }
 
 /// One life of a flow, from its opening to its end.
@@ -428,11 +428,11 @@ fn live(seed: u64) {
     let mut world = World::new(seed);
     world.attach(true);
     for _ in 0..MISHAPS {
-        let until = world.now + micros(&mut world.dice, 3_000_000);
+        let until = world.now + micros(&mut world.rng, 3_000_000);
         world.run(until);
         world.mishap();
         let has_wire = world.wires.iter().any(|wire| !wire.is_cut);
-        if !has_wire && world.dice.next_u32().is_multiple_of(2) {
+        if !has_wire && world.rng.next_u32().is_multiple_of(2) {
             world.attach(true);
         }
     }
@@ -456,7 +456,7 @@ fn live(seed: u64) {
         let sent = end.flow.as_ref().unwrap().outgoing().ready() + end.owed;
         let come = &world.ends[who.other() as usize].come;
         assert_eq!(come.len() as u64, sent);
-        let wrong = come.iter().zip(0..).position(|(found, offset)| *found != octet(who, offset));
+        let wrong = come.iter().zip(0..).position(|(found, offset)| *found != byte(who, offset));
         assert_eq!(wrong, None, "what {who:?} sent");
     }
 }

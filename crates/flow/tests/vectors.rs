@@ -8,13 +8,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 const fn counted<const N: usize>(from: u8) -> [u8; N] {
-    let mut octets = [0; N];
+    let mut bytes = [0; N];
     let mut at = 0;
     while at < N {
-        octets[at] = from + at as u8;
+        bytes[at] = from + at as u8;
         at += 1;
     }
-    octets
+    bytes
 }
 
 const KEY: DeviceKey = DeviceKey(counted(0x40));
@@ -23,14 +23,14 @@ const NONCE: [u8; 32] = counted(0x60);
 const BINDING: Binding = Binding(counted(0x80));
 const NONCES: ([u8; 32], [u8; 32]) = (counted(0xa0), counted(0xc0));
 
-fn hex(octets: &[u8]) -> String {
-    octets.iter().fold(String::new(), |mut text, octet| {
-        write!(text, "{octet:02x}").unwrap();
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
         text
     })
 }
 
-fn octets(frame: &Frame<'_>) -> Vec<u8> {
+fn bytes(frame: &Frame<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     frame.put(&mut out);
     out
@@ -67,31 +67,31 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     put_data_head(&mut data, 70_000, 5);
     data.extend_from_slice(b"hello");
     vec![
-        ("hello", octets(&Frame::Hello { nonce: NONCES.0 })),
-        ("challenge", octets(&Frame::Challenge { nonce: NONCES.1 })),
-        ("open", octets(&Frame::Open(open.proven(&KEY, BINDING)))),
-        ("open-bare", octets(&Frame::Open(bare.proven(&KEY, nonces)))),
-        ("resume", octets(&Frame::Resume(resume.proven(&flow_key, BINDING)))),
-        ("attached", octets(&Frame::Attached(attached.proven(&flow_key, BINDING, 7)))),
-        ("refused-unknown", octets(&Frame::Refused(Refusal::Unknown))),
-        ("refused-stale", octets(&Frame::Refused(Refusal::Stale { highest: 300 }))),
+        ("hello", bytes(&Frame::Hello { nonce: NONCES.0 })),
+        ("challenge", bytes(&Frame::Challenge { nonce: NONCES.1 })),
+        ("open", bytes(&Frame::Open(open.proven(&KEY, BINDING)))),
+        ("open-bare", bytes(&Frame::Open(bare.proven(&KEY, nonces)))),
+        ("resume", bytes(&Frame::Resume(resume.proven(&flow_key, BINDING)))),
+        ("attached", bytes(&Frame::Attached(attached.proven(&flow_key, BINDING, 7)))),
+        ("refused-unknown", bytes(&Frame::Refused(Refusal::Unknown))),
+        ("refused-stale", bytes(&Frame::Refused(Refusal::Stale { highest: 300 }))),
         ("data", data),
-        ("ack", octets(&Frame::Ack { received: 70_005, credit: 1 << 40 })),
-        ("fin", octets(&Frame::Fin { end: 70_005 })),
-        ("reset", octets(&Frame::Reset { code: 4 })),
-        ("end", octets(&Frame::End { code: 0 })),
-        ("deadline", octets(&Frame::Deadline(Some(UnixTime(1_800_000_000))))),
-        ("size-unknown", octets(&Frame::Size(None))),
-        ("park", octets(&Frame::Park)),
-        ("use", octets(&Frame::Use(Use::Backup))),
+        ("ack", bytes(&Frame::Ack { received: 70_005, credit: 1 << 40 })),
+        ("fin", bytes(&Frame::Fin { end: 70_005 })),
+        ("reset", bytes(&Frame::Reset { code: 4 })),
+        ("end", bytes(&Frame::End { code: 0 })),
+        ("deadline", bytes(&Frame::Deadline(Some(UnixTime(1_800_000_000))))),
+        ("size-unknown", bytes(&Frame::Size(None))),
+        ("park", bytes(&Frame::Park)),
+        ("use", bytes(&Frame::Use(Use::Backup))),
     ]
 }
 
 #[test]
 fn the_frames_of_the_vectors_are_made_as_ever() {
     let frames = frames();
-    for (name, octets) in &frames {
-        assert!(*name == "data" || Frame::take(&mut &octets[..]).unwrap().is_some(), "{name}");
+    for (name, bytes) in &frames {
+        assert!(*name == "data" || Frame::take(&mut &bytes[..]).unwrap().is_some(), "{name}");
     }
     let flow_key = KEY.flow_key(NAME, &NONCE);
     let mut pairs = vec![
@@ -105,7 +105,7 @@ fn the_frames_of_the_vectors_are_made_as_ever() {
         ("challenge_nonce", hex(&NONCES.1)),
         ("binding_of_nonces", hex(&Binding::of_nonces(&NONCES.0, &NONCES.1).0)),
     ];
-    pairs.extend(frames.iter().map(|(name, octets)| (*name, hex(octets))));
+    pairs.extend(frames.iter().map(|(name, bytes)| (*name, hex(bytes))));
     let lines: Vec<String> = pairs.iter().map(|(name, hex)| format!("  \"{name}\": \"{hex}\"")).collect();
     let text = format!("{{\n{}\n}}\n", lines.join(",\n"));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors.json");

@@ -12,39 +12,39 @@ const RECORDS_SHOWN: u64 = 4;
 /// The longest plaintext that is sealed: some hundred records of the smallest size.
 const PLAINTEXT_MAX: usize = 4096;
 
-pub fn prelude(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    match input.octet() {
+pub fn prelude(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    match input.byte() {
         0 => parsed_prelude(input.rest()),
         1 => header(input),
         _ => layout(input),
     }
 }
 
-fn parsed_prelude(octets: &[u8]) {
-    let Ok(prelude) = Prelude::parse(octets) else { return };
+fn parsed_prelude(bytes: &[u8]) {
+    let Ok(prelude) = Prelude::parse(bytes) else { return };
     let written = prelude.encode();
-    assert_eq!(written, octets[..prelude.len()], "a prelude is written as it was read");
+    assert_eq!(written, bytes[..prelude.len()], "a prelude is written as it was read");
     (0..written.len()).for_each(|len| assert!(Prelude::parse(&written[..len]).is_err(), "cut off after {len}"));
     assert_eq!(Prelude::from_header(&prelude.to_header()), Ok(prelude));
 }
 
 fn header(input: Input<'_>) {
     let Some(text) = input.text() else { return };
-    let octets = URL_SAFE_NO_PAD.decode(text);
-    match (Prelude::from_header(text), octets) {
+    let bytes = URL_SAFE_NO_PAD.decode(text);
+    match (Prelude::from_header(text), bytes) {
         (Ok(prelude), _) => assert_eq!(prelude.to_header(), text, "a header has one spelling"),
         (Err(_), Err(_)) => {}
-        (Err(_), Ok(octets)) => {
-            let len = Prelude::parse(&octets).ok().map(|prelude| prelude.len());
-            assert_ne!(len, Some(octets.len()), "a prelude's own bytes are refused");
+        (Err(_), Ok(bytes)) => {
+            let len = Prelude::parse(&bytes).ok().map(|prelude| prelude.len());
+            assert_ne!(len, Some(bytes.len()), "a prelude's own bytes are refused");
         }
     }
 }
 
 /// The arithmetic of records against what it means: they tile the body, and nothing else is a range of them.
 fn layout(mut input: Input<'_>) {
-    let prelude_len = 21 + usize::from(input.octet());
+    let prelude_len = 21 + usize::from(input.byte());
     let (record_size, total) = (input.word().max(18), input.number());
     let Ok(layout) = Layout::for_total(prelude_len, record_size, total) else { return };
     let records = layout.records();
@@ -84,10 +84,10 @@ fn layout(mut input: Input<'_>) {
     }
 }
 
-pub fn bodies(octets: &[u8]) {
-    let mut input = Input::new(octets);
+pub fn bodies(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
     let suite = if input.coin() { Suite::Aes256Gcm } else { Suite::Aes128Gcm };
-    match input.octet() {
+    match input.byte() {
         0 => foreign_body(suite, input),
         _ => own_body(suite, input),
     }
@@ -95,7 +95,7 @@ pub fn bodies(octets: &[u8]) {
 
 /// Any bytes under any key: however they are cut, the same comes out and the same goes wrong.
 fn foreign_body(suite: Suite, mut input: Input<'_>) {
-    let (key, cut) = (UploadKey(input.array()), usize::from(input.octet()) + 1);
+    let (key, cut) = (UploadKey(input.array()), usize::from(input.byte()) + 1);
     let z = input.rest();
     let Ok(prelude) = Prelude::parse(z) else { return };
     let key = || ContentKey::new(suite, &key, prelude.salt());
@@ -139,10 +139,10 @@ fn open<'a>(key: ContentKey, prelude: &Prelude, pieces: impl IntoIterator<Item =
 /// A body of ours: it opens; and altered, cut or put together anew it does not, and releases only what is genuine.
 fn own_body(suite: Suite, mut input: Input<'_>) {
     let key = UploadKey(input.array());
-    let record_size = 18 + u32::from(input.octet());
+    let record_size = 18 + u32::from(input.byte());
     let prelude = Prelude::new(input.array(), record_size, input.piece().get(..20).unwrap_or_default());
     let prelude = prelude.expect("a short key id and a record size that is allowed");
-    let (what, at, more) = (input.octet(), input.long(), usize::from(input.short()));
+    let (what, at, more) = (input.byte(), input.long(), usize::from(input.short()));
     let plaintext = input.rest();
     let plaintext = &plaintext[..plaintext.len().min(PLAINTEXT_MAX)];
     let content_key = || ContentKey::new(suite, &key, prelude.salt());

@@ -12,10 +12,10 @@ use std::sync::OnceLock;
 
 const ID: UploadId = UploadId([1; 16]);
 
-pub fn statuses(octets: &[u8]) {
-    let mut input = Input::new(octets);
+pub fn statuses(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
     let key = UploadKey([2; 32]);
-    match input.octet() {
+    match input.byte() {
         0 => problem(input.rest()),
         1 => {
             if let Some(status) = Status::read(input.rest(), ID, &key) {
@@ -43,8 +43,8 @@ fn sealed(key: &UploadKey, message: &[u8]) {
     assert!(message.ends_with(&read.body) && read.status <= 999);
 }
 
-fn problem(octets: &[u8]) {
-    let Some(problem) = Problem::from_json(octets) else { return };
+fn problem(bytes: &[u8]) {
+    let Some(problem) = Problem::from_json(bytes) else { return };
     let again = Problem::from_json(&problem.to_json()).expect("what we write");
     assert_eq!((again.code, &again.detail, &again.field), (problem.code, &problem.detail, &problem.field));
     assert!(problem.to_string().contains(problem.code.name()));
@@ -62,9 +62,9 @@ pub fn tickets_path(origin: &Origin, document: &[u8]) {
     assert_eq!((request.uri().path(), request.uri().query()), (path.as_str(), None));
 }
 
-pub fn issued(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    match input.octet() {
+pub fn issued(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    match input.byte() {
         0 => wanted(input.rest()),
         _ => received(input.rest()),
     }

@@ -5,14 +5,14 @@ use hoop_head::{HEAD_MAX, decode_request, decode_response, encode_request, encod
 use http::{HeaderMap, header};
 
 /// What is read of a head is written in a form that reads the same, and that form stays; a length and a head behind it are found however much has come.
-pub fn compact_head(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    let what = input.octet() % 3;
-    let octets = input.rest();
+pub fn compact_head(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let what = input.byte() % 3;
+    let bytes = input.rest();
     match what {
-        0 => request(octets),
-        1 => response(octets),
-        _ => stream(octets),
+        0 => request(bytes),
+        1 => response(bytes),
+        _ => stream(bytes),
     }
 }
 
@@ -55,29 +55,29 @@ fn check(fields: &HeaderMap) {
         assert!(!fields.contains_key(name));
     }
     for value in fields.values() {
-        let octets = value.as_bytes();
-        assert!(!octets.iter().any(|octet| octet.is_ascii_control() && *octet != b'\t'), "a control character");
-        assert_eq!(octets.trim_ascii(), octets, "white space around a value");
+        let bytes = value.as_bytes();
+        assert!(!bytes.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t'), "a control character");
+        assert_eq!(bytes.trim_ascii(), bytes, "white space around a value");
     }
 }
 
-fn stream(octets: &[u8]) {
-    let whole = split(octets);
+fn stream(bytes: &[u8]) {
+    let whole = split(bytes);
     match &whole {
         Ok(Some(at)) => {
-            assert!(at.end <= octets.len() && at.len() <= HEAD_MAX);
+            assert!(at.end <= bytes.len() && at.len() <= HEAD_MAX);
             let mut again = Vec::new();
-            frame(&octets[at.clone()], &mut again).expect("it is not too long");
-            assert_eq!(again, octets[..at.end], "a length is written in one form");
+            frame(&bytes[at.clone()], &mut again).expect("it is not too long");
+            assert_eq!(again, bytes[..at.end], "a length is written in one form");
             for cut in [0, 1, at.start, at.end - 1].into_iter().filter(|cut| *cut < at.end) {
-                assert_eq!(split(&octets[..cut]), Ok(None), "more must come");
+                assert_eq!(split(&bytes[..cut]), Ok(None), "more must come");
             }
         }
         // More bytes do not mend it, and fewer do not make a head of it.
         Err(_) => {
-            assert_eq!(split(&[octets, b"more"].concat()), whole);
+            assert_eq!(split(&[bytes, b"more"].concat()), whole);
             assert!(
-                (0..octets.len().min(8)).all(|cut| split(&octets[..cut]) == Ok(None) || split(&octets[..cut]) == whole)
+                (0..bytes.len().min(8)).all(|cut| split(&bytes[..cut]) == Ok(None) || split(&bytes[..cut]) == whole)
             );
         }
         Ok(None) => {}

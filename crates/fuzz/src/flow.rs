@@ -30,18 +30,18 @@ fn attached() -> [Flow; 2] {
 
 fn transmitted(flow: &mut Flow, now: Timestamp) -> Vec<u8> {
     match flow.poll_transmit(LANE, 65_536, now) {
-        Some(Transmit::Frames(octets)) => octets,
+        Some(Transmit::Frames(bytes)) => bytes,
         other => panic!("{other:?} is no greeting"),
     }
 }
 
 /// What is taken for a frame is written again as it was, however much of it came first; whatever a peer says, an end accepts no more than it granted, believes no more than it sent,
 /// and comes to rest.
-pub fn flow(octets: &[u8]) {
-    let mut input = Input::new(octets);
+pub fn flow(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
     let mut ends = attached();
     let (mut alive, mut now) = ([true; 2], Timestamp::from_secs(2));
-    let who = usize::from(input.octet() % 2);
+    let who = usize::from(input.byte() % 2);
     let step = Duration::from_millis(u64::from(input.short()));
     let mut rest = input.take(usize::MAX);
     while !rest.is_empty() && alive[who] {

@@ -12,8 +12,8 @@ use http::{HeaderMap, Method, header};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use url::{Host, Url};
 
-pub fn offload(octets: &[u8]) {
-    let Some(request) = input::request(octets) else { return };
+pub fn offload(bytes: &[u8]) {
+    let Some(request) = input::request(bytes) else { return };
     let (method, path, query, headers) =
         (&request.method, request.path.as_str(), request.query.as_deref(), &request.headers);
     host(headers);
@@ -83,9 +83,9 @@ fn page(access: &str, method: &Method, path: &str, query: Option<&str>, headers:
     }
 }
 
-pub fn dest(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    match input.octet() {
+pub fn dest(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    match input.byte() {
         0 => address(IpAddr::V4(Ipv4Addr::from(input.word()))),
         1 => address(IpAddr::V6(Ipv6Addr::from(input.array::<16>()))),
         2 => {
@@ -192,15 +192,15 @@ pub fn well_known_at(origin: &Origin, document: &[u8]) {
     }
 }
 
-pub fn well_known_document(octets: &[u8]) {
+pub fn well_known_document(bytes: &[u8]) {
     let origin: Origin = "https://photos.example".parse().expect("an origin");
-    well_known_at(&origin, octets);
-    crate::client::tickets_path(&origin, octets);
+    well_known_at(&origin, bytes);
+    crate::client::tickets_path(&origin, bytes);
 }
 
 /// An answer of a service: what is not understood is asked again, and what is believed holds together.
-pub fn answers(octets: &[u8]) {
-    let mut input = Input::new(octets);
+pub fn answers(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
     let total = input.number() >> 4;
     let Some((status, headers, body)) = input::response(input.rest()) else { return };
     let _ = hoop_http::retry_after(&headers, std::time::SystemTime::UNIX_EPOCH);

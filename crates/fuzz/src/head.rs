@@ -24,8 +24,8 @@ const NEVER: [&str; 12] = [
     "x-real-ip",
 ];
 
-pub fn head(octets: &[u8]) {
-    let mut input = Input::new(octets);
+pub fn head(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
     let body_len = input.number();
     let record = input.rest();
     let plaintext_len = (record.len() as u64).saturating_add(body_len);
@@ -59,8 +59,8 @@ fn check(head: &RequestHead, record: &[u8], plaintext_len: u64) {
     for (name, value) in &head.fields {
         let lower = name.to_ascii_lowercase().replace('_', "-");
         assert!(!NEVER.contains(&lower.as_str()) && !lower.starts_with("x-forwarded-"), "{name} goes on");
-        assert!(name.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'-'), "{name}");
-        assert!(!value.iter().any(|octet| matches!(octet, b'\r' | b'\n' | 0)), "{name} could end a line");
+        assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'), "{name}");
+        assert!(!value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)), "{name} could end a line");
     }
 }
 
@@ -84,9 +84,9 @@ fn prelude(policy: &Policy, key: &UploadKey) -> Prelude {
     Prelude::new([3; 16], hoop_seal::RECORD_SIZE, &ticket).expect("a prelude of ours")
 }
 
-pub fn admission(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    match input.octet() {
+pub fn admission(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    match input.byte() {
         0 => message(input.rest()),
         1 => token(input),
         _ => record_0(input),
@@ -94,14 +94,14 @@ pub fn admission(octets: &[u8]) {
 }
 
 /// The headers of `PUT /hoop/post/{id}`. The word OURS in them stands for a prelude of ours.
-fn message(octets: &[u8]) {
+fn message(bytes: &[u8]) {
     let (policy, key) = (policy(), UploadKey([5; 32]));
     let ours = prelude(&policy, &key).to_header();
-    let octets = match octets.windows(4).position(|window| window == b"OURS") {
-        Some(at) => [&octets[..at], ours.as_bytes(), &octets[at + 4..]].concat(),
-        None => octets.to_vec(),
+    let bytes = match bytes.windows(4).position(|window| window == b"OURS") {
+        Some(at) => [&bytes[..at], ours.as_bytes(), &bytes[at + 4..]].concat(),
+        None => bytes.to_vec(),
     };
-    let Some(request) = input::request(&octets) else { return };
+    let Some(request) = input::request(&bytes) else { return };
     match range(&policy, &request.headers, key.upload_id()) {
         Ok((admission, range)) => {
             assert_eq!(admission.id(), key.upload_id());

@@ -6,8 +6,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    pub const fn new(octets: &'a [u8]) -> Self {
-        Self(octets)
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
     }
 
     /// The next `len` bytes, or fewer.
@@ -25,12 +25,12 @@ impl<'a> Input<'a> {
         array
     }
 
-    pub fn octet(&mut self) -> u8 {
+    pub fn byte(&mut self) -> u8 {
         u8::from_be_bytes(self.array())
     }
 
     pub fn coin(&mut self) -> bool {
-        self.octet().is_multiple_of(2)
+        self.byte().is_multiple_of(2)
     }
 
     pub fn short(&mut self) -> u16 {
@@ -47,7 +47,7 @@ impl<'a> Input<'a> {
 
     /// A number whose size varies with the input: small ones must be as likely as vast ones.
     pub fn number(&mut self) -> u64 {
-        self.long() >> (self.octet() % 64)
+        self.long() >> (self.byte() % 64)
     }
 
     /// A piece that says its own length.
@@ -80,10 +80,10 @@ pub struct Head {
 }
 
 /// Reads a request's head, with the same parser and the same types as the servers do; `None` where they answer 400 themselves.
-pub fn request(octets: &[u8]) -> Option<Head> {
+pub fn request(bytes: &[u8]) -> Option<Head> {
     let mut fields = [httparse::EMPTY_HEADER; 100];
     let mut request = httparse::Request::new(&mut fields);
-    let httparse::Status::Complete(_) = request.parse(octets).ok()? else { return None };
+    let httparse::Status::Complete(_) = request.parse(bytes).ok()? else { return None };
     let uri: http::Uri = request.path?.parse().ok()?;
     let method = request.method?.parse().ok()?;
     let headers = headers(request.headers)?;
@@ -91,13 +91,13 @@ pub fn request(octets: &[u8]) -> Option<Head> {
 }
 
 /// Reads a response's status and headers in the same way, and what follows them.
-pub fn response(octets: &[u8]) -> Option<(http::StatusCode, HeaderMap, &[u8])> {
+pub fn response(bytes: &[u8]) -> Option<(http::StatusCode, HeaderMap, &[u8])> {
     let mut fields = [httparse::EMPTY_HEADER; 100];
     let mut response = httparse::Response::new(&mut fields);
-    let httparse::Status::Complete(len) = response.parse(octets).ok()? else { return None };
+    let httparse::Status::Complete(len) = response.parse(bytes).ok()? else { return None };
     let status = http::StatusCode::from_u16(response.code?).ok()?;
     let headers = headers(response.headers)?;
-    Some((status, headers, &octets[len..]))
+    Some((status, headers, &bytes[len..]))
 }
 
 fn headers(fields: &[httparse::Header<'_>]) -> Option<HeaderMap> {

@@ -6,9 +6,9 @@ use hoop_lab::{Plan, Topology, Trace};
 use std::path::Path;
 use std::time::Duration;
 
-pub fn lab(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    let kind = input.octet();
+pub fn lab(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let kind = input.byte();
     let Some(text) = input.text() else { return };
     match kind {
         0 => quantities(text),

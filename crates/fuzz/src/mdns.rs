@@ -5,9 +5,9 @@ use hoop_client::fuzzing::candidate;
 use std::net::{IpAddr, Ipv6Addr};
 use url::Host;
 
-pub fn mdns(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    match input.octet() {
+pub fn mdns(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    match input.byte() {
         0 => found(IpAddr::V4(input.word().into()), input.short()),
         1 => found(IpAddr::V6(input.array::<16>().into()), input.short()),
         _ => packet(input.rest()),
@@ -16,20 +16,20 @@ pub fn mdns(octets: &[u8]) {
 
 /// A packet. The library's own check of what it has parsed counts the questions of a type that it does not know, which its parser passes over; so
 /// packets with questions are left to it only where there is one, of a type that it knows.
-fn packet(octets: &[u8]) {
+fn packet(bytes: &[u8]) {
     const KNOWN: [u8; 11] = [1, 5, 12, 13, 16, 28, 33, 47, 64, 65, 255];
-    let questions = octets.get(4..6).unwrap_or(&[0, 0]);
-    let is_known = name_end(octets, 12)
-        .is_some_and(|end| matches!(octets.get(end..end + 2), Some([0, kind]) if KNOWN.contains(kind)));
+    let questions = bytes.get(4..6).unwrap_or(&[0, 0]);
+    let is_known = name_end(bytes, 12)
+        .is_some_and(|end| matches!(bytes.get(end..end + 2), Some([0, kind]) if KNOWN.contains(kind)));
     if questions == [0, 0] || (questions == [0, 1] && is_known) {
-        mdns_sd::fuzz_api::parse_packet(octets);
+        mdns_sd::fuzz_api::parse_packet(bytes);
     }
 }
 
 /// Behind the name at `at`, if it is one without a pointer (RFC 1035 §3.1).
-fn name_end(octets: &[u8], mut at: usize) -> Option<usize> {
+fn name_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
-        match octets.get(at)? {
+        match bytes.get(at)? {
             0 => return Some(at + 1),
             len @ 1..64 => at += 1 + usize::from(*len),
             _ => return None,

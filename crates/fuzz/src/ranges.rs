@@ -8,9 +8,9 @@ use hoop_units::{ByteRange, ContentRange, RangeSet, UploadId};
 /// Numbers up to which a set is held against bits.
 const BITS: u64 = 128;
 
-pub fn ranges(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    match input.octet() {
+pub fn ranges(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    match input.byte() {
         0 => content_range(input),
         1 => missing(input),
         2 => index(input.rest()),
@@ -80,11 +80,11 @@ fn next(has: &RangeSet, total: u64, most: u64) {
 }
 
 /// The blob of the index.
-fn index(octets: &[u8]) {
-    let Ok(set) = decode_ranges(octets) else { return };
+fn index(bytes: &[u8]) {
+    let Ok(set) = decode_ranges(bytes) else { return };
     check(&set);
     let written = encode_ranges(&set);
-    assert!(written.len() <= octets.len());
+    assert!(written.len() <= bytes.len());
     assert_eq!(decode_ranges(&written).expect("what we write"), set);
 }
 
@@ -109,7 +109,7 @@ fn check(set: &RangeSet) {
 fn set(mut input: Input<'_>) {
     let (mut set, mut bits) = (RangeSet::new(), 0_u128);
     while !input.is_empty() {
-        let (add, start, len) = (input.coin(), u64::from(input.octet()) % BITS, u64::from(input.octet()) % 40);
+        let (add, start, len) = (input.coin(), u64::from(input.byte()) % BITS, u64::from(input.byte()) % 40);
         let range = ByteRange::new(start, (start + len).min(BITS));
         let mask = (range.start..range.end).fold(0, |mask, bit| mask | 1_u128 << bit);
         assert_eq!(set.contains(range), bits & mask == mask);

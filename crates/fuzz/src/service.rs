@@ -14,9 +14,9 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, ReadBuf};
 
 /// What a page sends: what is read is written and read again as the same.
-pub fn pages(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    match input.octet() {
+pub fn pages(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    match input.byte() {
         0 => note(input.rest()),
         1 => settings(Settings::parse(input.rest())),
         2 => settings(Settings::of_form(&Form::parse(input.rest()))),
@@ -58,8 +58,8 @@ fn acts(read: Result<String, Problem>) {
 }
 
 /// The headers of a request: a page of another origin gets nowhere, and no sender names itself.
-pub fn front(octets: &[u8]) {
-    let mut input = Input::new(octets);
+pub fn front(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
     let (trusts, tls) = (input.coin(), input.coin());
     let Some(request) = input::request(input.rest()) else { return };
     let (headers, origin) = (&request.headers, "https://photos.example".parse::<Origin>().expect("an origin"));
@@ -85,10 +85,10 @@ pub fn front(octets: &[u8]) {
 }
 
 /// A routes file, and an answer after a line of `=`: the rules always come to an outcome, and the head's is the whole's.
-pub fn routes(octets: &[u8]) {
-    let (text, answer) = match octets.windows(5).position(|window| window == b"\n===\n") {
-        Some(at) => (&octets[..at + 1], &octets[at + 5..]),
-        None => (octets, &b"HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n{\"status\":\"OK\"}"[..]),
+pub fn routes(bytes: &[u8]) {
+    let (text, answer) = match bytes.windows(5).position(|window| window == b"\n===\n") {
+        Some(at) => (&bytes[..at + 1], &bytes[at + 5..]),
+        None => (bytes, &b"HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n{\"status\":\"OK\"}"[..]),
     };
     let Ok(text) = std::str::from_utf8(text) else { return };
     let routes = match Routes::parse(text) {
@@ -117,36 +117,36 @@ pub fn routes(octets: &[u8]) {
 
 /// Bytes that come in pieces of a length.
 struct Pieces<'a> {
-    octets: &'a [u8],
+    bytes: &'a [u8],
     cut: usize,
 }
 
 impl AsyncRead for Pieces<'_> {
     fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
-        let len = self.cut.min(self.octets.len()).min(buffer.remaining());
-        buffer.put_slice(&self.octets[..len]);
-        self.octets = &self.octets[len..];
+        let len = self.cut.min(self.bytes.len()).min(buffer.remaining());
+        buffer.put_slice(&self.bytes[..len]);
+        self.bytes = &self.bytes[len..];
         Poll::Ready(Ok(()))
     }
 }
 
-fn read(octets: &[u8], cut: usize) -> (Answer, Result<(), AnswerError>) {
-    let (mut pieces, mut answer) = (Pieces { octets, cut }, Answer::default());
+fn read(bytes: &[u8], cut: usize) -> (Answer, Result<(), AnswerError>) {
+    let (mut pieces, mut answer) = (Pieces { bytes, cut }, Answer::default());
     let poll = std::pin::pin!(read_answer(&mut pieces, &mut answer)).poll(&mut Context::from_waker(Waker::noop()));
     let Poll::Ready(result) = poll else { panic!("it waits, and everything is there") };
     (answer, result)
 }
 
 /// An application's answer: however it is cut, it means the same.
-pub fn upstream(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    let cut = usize::from(input.octet()) + 1;
-    let octets = input.rest();
-    let ((whole, result), (pieces, other)) = (read(octets, usize::MAX), read(octets, cut));
+pub fn upstream(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let cut = usize::from(input.byte()) + 1;
+    let bytes = input.rest();
+    let ((whole, result), (pieces, other)) = (read(bytes, usize::MAX), read(bytes, cut));
     let kind = |result: &Result<(), AnswerError>| result.as_ref().err().map(std::mem::discriminant);
     assert_eq!(kind(&result), kind(&other), "in pieces of {cut}");
     assert!(whole == pieces, "in pieces of {cut}");
-    assert!(whole.body.len() <= BODY_KEPT && whole.body.len() <= octets.len());
+    assert!(whole.body.len() <= BODY_KEPT && whole.body.len() <= bytes.len());
     assert_eq!(whole.complete, result.is_ok());
     if whole.has_head() {
         assert!((200..600).contains(&whole.status) && whole.fields.len() <= 100);

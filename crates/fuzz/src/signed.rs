@@ -18,9 +18,9 @@ fn key(ring: &Keyring) -> impl Fn(KwsId) -> Option<PublicKey> + '_ {
     |wanted| ring.signing_keys().find(|(id, _)| *id == wanted).map(|(_, key)| key)
 }
 
-pub fn signed(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    match input.octet() {
+pub fn signed(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    match input.byte() {
         0 => foreign(input),
         1 => names(input),
         2 => permit(input),
@@ -32,18 +32,18 @@ pub fn signed(octets: &[u8]) {
 /// Bytes that nobody signed: nothing opens, and each refusal says why.
 fn foreign(mut input: Input<'_>) {
     let (ring, id) = (ring(), UploadId(input.array()));
-    let octets = input.rest();
+    let bytes = input.rest();
     let why = |error: SignedError| assert!(!error.to_string().is_empty());
-    Permit::open(octets, ORIGIN, key(&ring)).map_or_else(why, |permit| {
-        assert_eq!(ring.sign_permit(ORIGIN, &permit), octets, "somebody signs like us");
+    Permit::open(bytes, ORIGIN, key(&ring)).map_or_else(why, |permit| {
+        assert_eq!(ring.sign_permit(ORIGIN, &permit), bytes, "somebody signs like us");
     });
-    Receipt::open(octets, ORIGIN, key(&ring)).map_or_else(why, |receipt| {
-        assert_eq!(ring.sign_receipt(ORIGIN, &receipt), octets, "somebody signs like us");
+    Receipt::open(bytes, ORIGIN, key(&ring)).map_or_else(why, |receipt| {
+        assert_eq!(ring.sign_receipt(ORIGIN, &receipt), bytes, "somebody signs like us");
     });
-    GatewayProof::open(octets, ORIGIN, id).map_or_else(why, |_| {
-        assert!(GatewayProof::open(octets, OTHER, id).is_err(), "a proof is for one service");
+    GatewayProof::open(bytes, ORIGIN, id).map_or_else(why, |_| {
+        assert!(GatewayProof::open(bytes, OTHER, id).is_err(), "a proof is for one service");
     });
-    let _ = signer(octets);
+    let _ = signer(bytes);
 }
 
 fn names(input: Input<'_>) {
@@ -57,9 +57,9 @@ fn names(input: Input<'_>) {
 }
 
 /// Flips a bit that the input chooses.
-fn flip(octets: &mut [u8], bit: u64) {
-    let bit = bit as usize % (octets.len() * 8);
-    octets[bit / 8] ^= 1 << (bit % 8);
+fn flip(bytes: &mut [u8], bit: u64) {
+    let bit = bit as usize % (bytes.len() * 8);
+    bytes[bit / 8] ^= 1 << (bit % 8);
 }
 
 fn permit(mut input: Input<'_>) {
@@ -70,12 +70,12 @@ fn permit(mut input: Input<'_>) {
         expires: UnixTime(input.word()),
         gateway: input.coin().then(|| GatewayId::of(&PublicKey(input.array()))),
     };
-    let mut octets = ring.sign_permit(ORIGIN, &permit);
-    assert_eq!(Permit::open(&octets, ORIGIN, key(&ring)), Ok(permit));
-    assert!(Permit::open(&octets, OTHER, key(&ring)).is_err());
-    assert!(Receipt::open(&octets, ORIGIN, key(&ring)).is_err(), "a permit is no receipt");
-    flip(&mut octets, bit);
-    assert!(Permit::open(&octets, ORIGIN, key(&ring)).is_err(), "an altered permit opens");
+    let mut bytes = ring.sign_permit(ORIGIN, &permit);
+    assert_eq!(Permit::open(&bytes, ORIGIN, key(&ring)), Ok(permit));
+    assert!(Permit::open(&bytes, OTHER, key(&ring)).is_err());
+    assert!(Receipt::open(&bytes, ORIGIN, key(&ring)).is_err(), "a permit is no receipt");
+    flip(&mut bytes, bit);
+    assert!(Permit::open(&bytes, ORIGIN, key(&ring)).is_err(), "an altered permit opens");
     let anywhere = GatewayId::of(&PublicKey([7; 32]));
     let covers = permit.covers(permit.upload_id, permit.max_bytes, permit.gateway.unwrap_or(anywhere));
     assert_eq!(covers, Ok(()));
@@ -91,20 +91,20 @@ fn receipt(mut input: Input<'_>) {
         digest: input.array(),
         request: input.coin().then(|| input.array()),
     };
-    let mut octets = ring.sign_receipt(ORIGIN, &receipt);
-    assert_eq!(Receipt::open(&octets, ORIGIN, key(&ring)), Ok(receipt));
-    assert!(Receipt::open(&octets, OTHER, key(&ring)).is_err());
-    flip(&mut octets, bit);
-    assert!(Receipt::open(&octets, ORIGIN, key(&ring)).is_err(), "an altered receipt opens");
+    let mut bytes = ring.sign_receipt(ORIGIN, &receipt);
+    assert_eq!(Receipt::open(&bytes, ORIGIN, key(&ring)), Ok(receipt));
+    assert!(Receipt::open(&bytes, OTHER, key(&ring)).is_err());
+    flip(&mut bytes, bit);
+    assert!(Receipt::open(&bytes, ORIGIN, key(&ring)).is_err(), "an altered receipt opens");
 }
 
 fn proof(mut input: Input<'_>) {
     let (gateway, bit) = (GatewayKey::from_seed(&input.array()), input.long());
     let (id, now) = (UploadId(input.array()), UnixTime(input.word()));
-    let mut octets = gateway.prove(ORIGIN, id, now);
-    let opened = GatewayProof::open(&octets, ORIGIN, id).expect("our own proof");
+    let mut bytes = gateway.prove(ORIGIN, id, now);
+    let opened = GatewayProof::open(&bytes, ORIGIN, id).expect("our own proof");
     assert!(opened.gateway == gateway.id() && opened.time == now && !opened.is_stale(now));
-    assert!(GatewayProof::open(&octets, OTHER, id).is_err());
-    flip(&mut octets, bit);
-    assert!(GatewayProof::open(&octets, ORIGIN, id).is_err(), "an altered proof opens");
+    assert!(GatewayProof::open(&bytes, OTHER, id).is_err());
+    flip(&mut bytes, bit);
+    assert!(GatewayProof::open(&bytes, ORIGIN, id).is_err(), "an altered proof opens");
 }

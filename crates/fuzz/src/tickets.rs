@@ -13,9 +13,9 @@ fn ring() -> Keyring {
     Keyring::parse(lines).expect("two keys")
 }
 
-pub fn tickets(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    match input.octet() {
+pub fn tickets(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    match input.byte() {
         0 => foreign_ticket(input.rest()),
         1 => foreign_token(input),
         2 => foreign_answer(input),
@@ -61,9 +61,9 @@ fn foreign_answer(mut input: Input<'_>) {
 }
 
 /// Flips a bit that the input chooses.
-fn flip(octets: &mut [u8], bit: u64) {
-    let bit = bit as usize % (octets.len() * 8);
-    octets[bit / 8] ^= 1 << (bit % 8);
+fn flip(bytes: &mut [u8], bit: u64) {
+    let bit = bit as usize % (bytes.len() * 8);
+    bytes[bit / 8] ^= 1 << (bit % 8);
 }
 
 fn own_ticket(mut input: Input<'_>) {
@@ -102,8 +102,8 @@ fn own_answer(mut input: Input<'_>) {
 }
 
 /// A key file: what is read is what its lines say, and each line names one key.
-pub fn keyring(octets: &[u8]) {
-    let Some(text) = Input::new(octets).text() else { return };
+pub fn keyring(bytes: &[u8]) {
+    let Some(text) = Input::new(bytes).text() else { return };
     let told = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let first = told.clone().next();
     let Ok(ring) = Keyring::parse(text) else { return };

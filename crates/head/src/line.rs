@@ -18,13 +18,13 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 /// Bytes that the table has, or that came.
-pub type Octets = Cow<'static, [u8]>;
+pub type Text = Cow<'static, [u8]>;
 
 /// A name and a value, not yet judged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
-    pub name: Octets,
-    pub value: Octets,
+    pub name: Text,
+    pub value: Text,
 }
 
 impl Line {
@@ -40,8 +40,8 @@ impl Line {
                 Ok(Self { name: name.as_bytes().into(), value: take_value(rest)?.into() })
             }
             byte if byte & 0b1110_0000 == 0b0010_0000 => {
-                let (is_coded, octets) = take_string(rest, 3)?;
-                let name = if is_coded { huffman_decoded(octets)? } else { octets.to_vec() };
+                let (is_coded, bytes) = take_string(rest, 3)?;
+                let name = if is_coded { huffman_decoded(bytes)? } else { bytes.to_vec() };
                 Ok(Self { name: name.into(), value: take_value(rest)?.into() })
             }
             _ => Err(HeadError::DynamicTable),
@@ -86,12 +86,12 @@ fn put_string(plain: &[u8], short: &[u8], pattern: u8, prefix: u32, into: &mut V
 }
 
 fn take_value(rest: &mut &[u8]) -> Result<Vec<u8>, HeadError> {
-    let (is_coded, octets) = take_string(rest, 7)?;
+    let (is_coded, bytes) = take_string(rest, 7)?;
     if is_coded {
-        return huffman_decoded(octets);
+        return huffman_decoded(bytes);
     }
-    let mut value = Vec::with_capacity(octets.len());
-    for byte in octets {
+    let mut value = Vec::with_capacity(bytes.len());
+    for byte in bytes {
         match table::part(*byte) {
             Some(part) => value.extend_from_slice(part.as_bytes()),
             None => value.push(*byte),
@@ -115,9 +115,9 @@ fn take_string<'a>(rest: &mut &'a [u8], prefix: u32) -> Result<(bool, &'a [u8]),
     let is_coded = first(rest)? & 1 << prefix != 0;
     let len = take_number(rest, prefix)?;
     let whole = usize::try_from(len).ok().and_then(|len| rest.split_at_checked(len));
-    let (octets, behind) = whole.ok_or(HeadError::Truncated)?;
+    let (bytes, behind) = whole.ok_or(HeadError::Truncated)?;
     *rest = behind;
-    Ok((is_coded, octets))
+    Ok((is_coded, bytes))
 }
 
 fn take_entry(rest: &mut &[u8], prefix: u32) -> Result<(&'static str, &'static str), HeadError> {

@@ -1,7 +1,7 @@
 //! Requests and responses, as sections and back.
 
 use crate::error::HeadError;
-use crate::line::Octets;
+use crate::line::Text;
 use crate::rules;
 use crate::section::{Writer, lines};
 use alloc::borrow::Cow;
@@ -101,7 +101,7 @@ fn write_all<const N: usize>(
 }
 
 /// Reads a section: the values of these pseudo-header fields, each of which must be there once, and the regular fields.
-fn read<const N: usize>(section: &[u8], pseudo: [&'static str; N]) -> Result<([Octets; N], HeaderMap), HeadError> {
+fn read<const N: usize>(section: &[u8], pseudo: [&'static str; N]) -> Result<([Text; N], HeaderMap), HeadError> {
     let mut values = [const { None }; N];
     let mut fields = HeaderMap::new();
     for line in lines(section)? {

@@ -1,7 +1,7 @@
 //! What HTTP permits in a head (RFC 9110 §5, RFC 9114 §4.2 and §4.3).
 
 use crate::error::HeadError;
-use crate::line::Octets;
+use crate::line::Text;
 use alloc::borrow::Cow;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -12,23 +12,23 @@ use http::{Method, StatusCode};
 const CONNECTION_SPECIFIC: [&str; 5] = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
 /// The name of a regular field.
-pub fn name(octets: &[u8]) -> Result<HeaderName, HeadError> {
-    if octets.is_empty() {
+pub fn name(bytes: &[u8]) -> Result<HeaderName, HeadError> {
+    if bytes.is_empty() {
         return Err(HeadError::NameEmpty);
     }
-    if octets.iter().any(u8::is_ascii_uppercase) {
+    if bytes.iter().any(u8::is_ascii_uppercase) {
         return Err(HeadError::NameUpperCase);
     }
-    HeaderName::from_bytes(octets).map_err(|_| HeadError::Name)
+    HeaderName::from_bytes(bytes).map_err(|_| HeadError::Name)
 }
 
 /// The value of a regular field.
-pub fn value(octets: Octets) -> Result<HeaderValue, HeadError> {
-    let octets = match octets {
+pub fn value(bytes: Text) -> Result<HeaderValue, HeadError> {
+    let bytes = match bytes {
         Cow::Borrowed(fixed) => Bytes::from_static(fixed),
         Cow::Owned(given) => Bytes::from(given),
     };
-    let value = HeaderValue::from_maybe_shared(octets).map_err(|_| HeadError::Value)?;
+    let value = HeaderValue::from_maybe_shared(bytes).map_err(|_| HeadError::Value)?;
     trimmed(&value).map(|()| value)
 }
 
@@ -46,9 +46,9 @@ pub fn field(name: &HeaderName, value: &HeaderValue) -> Result<(), HeadError> {
 
 /// Whether a value has no white space at either end.
 fn trimmed(value: &HeaderValue) -> Result<(), HeadError> {
-    let octets = value.as_bytes();
-    let is_space = |octet: Option<&u8>| matches!(octet, Some(b' ' | b'\t'));
-    if is_space(octets.first()) || is_space(octets.last()) { Err(HeadError::ValueSpace) } else { Ok(()) }
+    let bytes = value.as_bytes();
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    if is_space(bytes.first()) || is_space(bytes.last()) { Err(HeadError::ValueSpace) } else { Ok(()) }
 }
 
 /// Whether the fields agree on one length (RFC 9110 §8.6), if they name any.
@@ -61,8 +61,8 @@ pub fn content_length(fields: &HeaderMap) -> Result<(), HeadError> {
 }
 
 /// The value of `:method`.
-pub fn method(octets: &[u8]) -> Result<Method, HeadError> {
-    match Method::from_bytes(octets) {
+pub fn method(bytes: &[u8]) -> Result<Method, HeadError> {
+    match Method::from_bytes(bytes) {
         Ok(Method::CONNECT) => Err(HeadError::Connect),
         Ok(method) => Ok(method),
         Err(_) => Err(HeadError::Method),
@@ -70,8 +70,8 @@ pub fn method(octets: &[u8]) -> Result<Method, HeadError> {
 }
 
 /// The value of `:scheme`.
-pub fn scheme(octets: &[u8]) -> Result<Scheme, HeadError> {
-    match octets {
+pub fn scheme(bytes: &[u8]) -> Result<Scheme, HeadError> {
+    match bytes {
         b"http" => Ok(Scheme::HTTP),
         b"https" => Ok(Scheme::HTTPS),
         _ => Err(HeadError::Scheme),
@@ -79,29 +79,29 @@ pub fn scheme(octets: &[u8]) -> Result<Scheme, HeadError> {
 }
 
 /// The value of `:authority`.
-pub fn authority(octets: &[u8]) -> Result<Authority, HeadError> {
-    if octets.contains(&b'@') {
+pub fn authority(bytes: &[u8]) -> Result<Authority, HeadError> {
+    if bytes.contains(&b'@') {
         return Err(HeadError::UserInfo);
     }
-    let authority = Authority::try_from(octets).map_err(|_| HeadError::Authority)?;
+    let authority = Authority::try_from(bytes).map_err(|_| HeadError::Authority)?;
     let port = authority.as_str().strip_prefix(authority.host()).ok_or(HeadError::Authority)?;
     let is_port = port.is_empty() || authority.port_u16().is_some();
     if authority.host().is_empty() || !is_port { Err(HeadError::Authority) } else { Ok(authority) }
 }
 
 /// The value of `:path`, for a request with that method.
-pub fn path(octets: &[u8], method: &Method) -> Result<PathAndQuery, HeadError> {
-    let is_path = octets.starts_with(b"/") || (octets == b"*" && method == Method::OPTIONS);
+pub fn path(bytes: &[u8], method: &Method) -> Result<PathAndQuery, HeadError> {
+    let is_path = bytes.starts_with(b"/") || (bytes == b"*" && method == Method::OPTIONS);
     // A fragment is no part of a request; the type would drop it.
-    if !is_path || octets.contains(&b'#') {
+    if !is_path || bytes.contains(&b'#') {
         return Err(HeadError::Path);
     }
-    PathAndQuery::try_from(octets).map_err(|_| HeadError::Path)
+    PathAndQuery::try_from(bytes).map_err(|_| HeadError::Path)
 }
 
 /// The value of `:status`.
-pub fn status(octets: &[u8]) -> Result<StatusCode, HeadError> {
-    let status = StatusCode::from_bytes(octets).map_err(|_| HeadError::Status)?;
+pub fn status(bytes: &[u8]) -> Result<StatusCode, HeadError> {
+    let status = StatusCode::from_bytes(bytes).map_err(|_| HeadError::Status)?;
     match status.as_u16() {
         101 => Err(HeadError::SwitchingProtocols),
         100..=599 => Ok(status),

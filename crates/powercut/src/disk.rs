@@ -202,26 +202,26 @@ impl Disk {
     }
 
     /// Writes what a cut leaves: what is synced, and of the rest what the dice say.
-    pub fn leave(&self, dice: &mut impl Rng, into: &Path) -> io::Result<()> {
+    pub fn leave(&self, rng: &mut impl Rng, into: &Path) -> io::Result<()> {
         let mut names = self.synced.clone();
         // File systems with a log keep the order of names; nothing promises it.
-        let keep = Keep::roll(dice);
-        if dice.next_u32().is_multiple_of(2) {
+        let keep = Keep::roll(rng);
+        if rng.next_u32().is_multiple_of(2) {
             let first =
-                if self.renamings.is_empty() { 0 } else { dice.next_u32() as usize % (self.renamings.len() + 1) };
+                if self.renamings.is_empty() { 0 } else { rng.next_u32() as usize % (self.renamings.len() + 1) };
             self.renamings[..first].iter().for_each(|renaming| renaming.apply(&mut names));
         } else {
-            self.renamings.iter().filter(|_| keep.keeps(dice)).for_each(|renaming| renaming.apply(&mut names));
+            self.renamings.iter().filter(|_| keep.keeps(rng)).for_each(|renaming| renaming.apply(&mut names));
         }
         let mut seen = BTreeSet::new();
-        self.leave_folder(ROOT, &names, dice, into, &mut seen)
+        self.leave_folder(ROOT, &names, rng, into, &mut seen)
     }
 
     fn leave_folder(
         &self,
         folder: Id,
         names: &BTreeMap<Name, Id>,
-        dice: &mut impl Rng,
+        rng: &mut impl Rng,
         into: &Path,
         seen: &mut BTreeSet<Id>,
     ) -> io::Result<()> {
@@ -233,9 +233,9 @@ impl Disk {
             }
             if object.is_folder {
                 fs::create_dir(&path)?;
-                self.leave_folder(*id, names, dice, &path, seen)?;
+                self.leave_folder(*id, names, rng, &path, seen)?;
             } else {
-                write_sparse(&path, &object.left(dice))?;
+                write_sparse(&path, &object.left(rng))?;
             }
         }
         Ok(())
@@ -244,23 +244,23 @@ impl Disk {
 
 impl Object {
     /// The bytes after a cut.
-    fn left(&self, dice: &mut impl Rng) -> Vec<u8> {
-        let (keep, mut octets) = (Keep::roll(dice), self.synced.clone());
+    fn left(&self, rng: &mut impl Rng) -> Vec<u8> {
+        let (keep, mut bytes) = (Keep::roll(rng), self.synced.clone());
         for (_, edit) in &self.edits {
             match edit {
                 Edit::Write(at, data) => {
                     // A length may have grown before its bytes came.
-                    if dice.next_u32().is_multiple_of(4) {
-                        apply(&mut octets, &Edit::AtLeast(at + data.len() as u64), |_| true);
+                    if rng.next_u32().is_multiple_of(4) {
+                        apply(&mut bytes, &Edit::AtLeast(at + data.len() as u64), |_| true);
                     }
-                    apply(&mut octets, edit, |_| keep.keeps(dice));
+                    apply(&mut bytes, edit, |_| keep.keeps(rng));
                 }
-                Edit::Hole(..) => apply(&mut octets, edit, |_| keep.keeps(dice)),
-                Edit::Length(_) | Edit::AtLeast(_) if keep.keeps(dice) => apply(&mut octets, edit, |_| true),
+                Edit::Hole(..) => apply(&mut bytes, edit, |_| keep.keeps(rng)),
+                Edit::Length(_) | Edit::AtLeast(_) if keep.keeps(rng) => apply(&mut bytes, edit, |_| true),
                 Edit::Length(_) | Edit::AtLeast(_) => {}
             }
         }
-        octets
+        bytes
     }
 }
 
@@ -269,31 +269,31 @@ impl Object {
 struct Keep(u32);
 
 impl Keep {
-    fn roll(dice: &mut impl Rng) -> Self {
-        Self([0, 0, 20, 128, 128, 236, 256][dice.next_u32() as usize % 7])
+    fn roll(rng: &mut impl Rng) -> Self {
+        Self([0, 0, 20, 128, 128, 236, 256][rng.next_u32() as usize % 7])
     }
 
-    fn keeps(self, dice: &mut impl Rng) -> bool {
-        dice.next_u32() % 256 < self.0
+    fn keeps(self, rng: &mut impl Rng) -> bool {
+        rng.next_u32() % 256 < self.0
     }
 }
 
 /// Does one edit; of a write or a hole those sectors alone that are kept.
-fn apply(octets: &mut Vec<u8>, edit: &Edit, mut keeps: impl FnMut(usize) -> bool) {
+fn apply(bytes: &mut Vec<u8>, edit: &Edit, mut keeps: impl FnMut(usize) -> bool) {
     match edit {
-        Edit::Length(len) => octets.resize(*len as usize, 0),
-        Edit::AtLeast(len) => octets.resize(octets.len().max(*len as usize), 0),
+        Edit::Length(len) => bytes.resize(*len as usize, 0),
+        Edit::AtLeast(len) => bytes.resize(bytes.len().max(*len as usize), 0),
         Edit::Hole(at, len) => {
-            let end = at.saturating_add(*len).min(octets.len() as u64);
+            let end = at.saturating_add(*len).min(bytes.len() as u64);
             for (from, to) in sectors(*at, end).filter(|(from, _)| keeps(from / SECTOR)) {
-                octets[from..to].fill(0);
+                bytes[from..to].fill(0);
             }
         }
         Edit::Write(at, data) => {
             let start = *at as usize;
             for (from, to) in sectors(*at, at + data.len() as u64).filter(|(from, _)| keeps(from / SECTOR)) {
-                octets.resize(octets.len().max(to), 0);
-                octets[from..to].copy_from_slice(&data[from - start..to - start]);
+                bytes.resize(bytes.len().max(to), 0);
+                bytes[from..to].copy_from_slice(&data[from - start..to - start]);
             }
         }
     }
@@ -307,10 +307,10 @@ fn sectors(start: u64, end: u64) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Writes a file that may be mostly zeros.
-fn write_sparse(path: &Path, octets: &[u8]) -> io::Result<()> {
+fn write_sparse(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = fs::File::create(path)?;
-    file.set_len(octets.len() as u64)?;
-    for (number, page) in octets.chunks(4096).enumerate().filter(|(_, page)| page.iter().any(|octet| *octet != 0)) {
+    file.set_len(bytes.len() as u64)?;
+    for (number, page) in bytes.chunks(4096).enumerate().filter(|(_, page)| page.iter().any(|byte| *byte != 0)) {
         file.seek(SeekFrom::Start(number as u64 * 4096))?;
         file.write_all(page)?;
     }

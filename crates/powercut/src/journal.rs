@@ -57,10 +57,10 @@ impl Journal {
     ///
     /// # Panics
     /// If there are fewer records.
-    pub fn cut(&self, at: usize, rules: &Rules, dice: &mut impl Rng, into: &Path) -> io::Result<()> {
+    pub fn cut(&self, at: usize, rules: &Rules, rng: &mut impl Rng, into: &Path) -> io::Result<()> {
         let mut disk = self.begin.clone();
         self.records[..at].iter().enumerate().for_each(|(number, record)| disk.take(number, record, rules));
-        disk.leave(dice, into)
+        disk.leave(rng, into)
     }
 }
 
@@ -68,17 +68,17 @@ impl Journal {
 const HEAD: usize = 32;
 
 /// Reads what the library wrote.
-pub fn parse(octets: &[u8]) -> Result<Vec<Record>, JournalError> {
+pub fn parse(bytes: &[u8]) -> Result<Vec<Record>, JournalError> {
     let mut records = Vec::new();
     let mut at = 0;
-    while at < octets.len() {
+    while at < bytes.len() {
         let damaged = || JournalError::Damaged(at);
-        let head: &[u8; HEAD] = octets[at..].first_chunk().ok_or_else(damaged)?;
+        let head: &[u8; HEAD] = bytes[at..].first_chunk().ok_or_else(damaged)?;
         let word = |at: usize| u32::from_ne_bytes(*head[at..].first_chunk().expect("within the head")) as usize;
         let long = |at: usize| u64::from_ne_bytes(*head[at..].first_chunk().expect("within the head"));
         let (inode, number) = (long(16), long(24));
         let (first_end, second_end) = (HEAD + word(4), HEAD + word(4) + word(8));
-        let all = octets.get(at..at + second_end + word(12)).ok_or_else(damaged)?;
+        let all = bytes.get(at..at + second_end + word(12)).ok_or_else(damaged)?;
         let text = |range: std::ops::Range<usize>| String::from_utf8_lossy(&all[range]).into_owned();
         let (path, to) = (PathBuf::from(text(HEAD..first_end)), PathBuf::from(text(first_end..second_end)));
         let data = all[second_end..].to_vec();
@@ -109,9 +109,9 @@ const NOTE: usize = 10;
 
 /// A note as the library would write it.
 pub fn encode_note(text: &str) -> Vec<u8> {
-    let mut octets =
+    let mut bytes =
         [NOTE as u32, 0, 0, text.len() as u32].iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
-    octets.extend_from_slice(&[0; 16]);
-    octets.extend_from_slice(text.as_bytes());
-    octets
+    bytes.extend_from_slice(&[0; 16]);
+    bytes.extend_from_slice(text.as_bytes());
+    bytes
 }

@@ -36,9 +36,9 @@ fn outcomes(journal: &Journal, rules: &Rules, file: &str) -> BTreeSet<Option<Vec
     let last = journal.records().iter().rposition(|record| matches!(record, Record::Note(_))).unwrap();
     let roll = |seed: u64| {
         let into = tempfile::tempdir().unwrap();
-        let mut dice = Pcg64Mcg::seed_from_u64(seed);
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let at = last + 1 + seed as usize % (journal.records().len() - last);
-        journal.cut(at, rules, &mut dice, into.path()).unwrap();
+        journal.cut(at, rules, &mut rng, into.path()).unwrap();
         assert_eq!(fs::read(into.path().join("before")).unwrap(), b"was here");
         fs::read(into.path().join(file)).ok()
     };
@@ -86,9 +86,9 @@ fn a_missing_file_sync_may_lose_bytes_and_a_missing_folder_sync_the_name() {
 fn replace_by_renaming() {
     let folder = folder();
     let path = |name: &str| Path::new(&folder).join(name);
-    for (name, octets) in [("a", b"old"), ("b", b"new")] {
+    for (name, bytes) in [("a", b"old"), ("b", b"new")] {
         let mut file = File::create(path(name)).unwrap();
-        file.write_all(octets).unwrap();
+        file.write_all(bytes).unwrap();
         file.sync_all().unwrap();
     }
     sync_folder(Path::new(&folder));
@@ -122,7 +122,7 @@ fn a_write_is_torn_between_sectors_and_never_within_one() {
     let journal = record("write_three_sectors");
     let seen: BTreeSet<Vec<u8>> = outcomes(&journal, &Rules::default(), "a")
         .into_iter()
-        .map(|octets| octets.unwrap().chunks(512).map(|sector| sector.iter().fold(sector[0], |a, b| a & b)).collect())
+        .map(|bytes| bytes.unwrap().chunks(512).map(|sector| sector.iter().fold(sector[0], |a, b| a & b)).collect())
         .collect();
     assert_eq!(seen.len(), 8, "each sector is old or new: {seen:?}");
 }
@@ -159,7 +159,7 @@ fn a_cut_may_keep_a_length_without_bytes_and_bytes_without_earlier_ones() {
     }
     long[1] = b'b';
     assert!(seen.contains(&Some(long)));
-    assert!(seen.iter().all(|octets| octets.as_ref().is_some_and(|octets| octets[0] == b'a')));
+    assert!(seen.iter().all(|bytes| bytes.as_ref().is_some_and(|bytes| bytes[0] == b'a')));
 }
 
 #[test]
@@ -183,5 +183,5 @@ fn what_a_hole_took_is_there_or_reads_as_zeroes_and_the_length_stays() {
     let mut holed = whole.clone();
     holed[512..].fill(0);
     assert!(seen.contains(&Some(whole.clone())) && seen.contains(&Some(holed)), "both may be");
-    assert!(seen.iter().flatten().all(|octets| octets.len() == 1536 && octets[..512] == whole[..512]));
+    assert!(seen.iter().flatten().all(|bytes| bytes.len() == 1536 && bytes[..512] == whole[..512]));
 }

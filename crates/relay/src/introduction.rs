@@ -146,7 +146,7 @@ impl Introduction {
     /// # Errors
     /// If it is malformed.
     pub fn host(&self) -> Result<DeviceId, IntroductionError> {
-        octets(&self.host, "host").map(DeviceId)
+        bytes(&self.host, "host").map(DeviceId)
     }
 
     /// The shared key.
@@ -154,7 +154,7 @@ impl Introduction {
     /// # Errors
     /// If it is malformed.
     pub fn key(&self) -> Result<DeviceKey, IntroductionError> {
-        octets(&self.key, "key").map(DeviceKey)
+        bytes(&self.key, "key").map(DeviceKey)
     }
 
     /// The certificates that are trusted.
@@ -228,10 +228,10 @@ fn certificates_alone(pem: &str) -> Result<String, IntroductionError> {
     if is_within || roots.is_empty() { Err(fail("is malformed PEM")) } else { Ok(certificates) }
 }
 
-fn octets<const N: usize>(text: &str, member: &'static str) -> Result<[u8; N], IntroductionError> {
-    let mut octets = [0; N];
-    hex::decode_to_slice(text, &mut octets).map_err(|_| IntroductionError::Member(member))?;
-    Ok(octets)
+fn bytes<const N: usize>(text: &str, member: &'static str) -> Result<[u8; N], IntroductionError> {
+    let mut bytes = [0; N];
+    hex::decode_to_slice(text, &mut bytes).map_err(|_| IntroductionError::Member(member))?;
+    Ok(bytes)
 }
 
 const INTRODUCTION: &str = "what a device was told of its server (`hoop introduce` prints it)";
@@ -329,13 +329,13 @@ struct DevicesFile {
 impl DevicesFile {
     fn rules(&self) -> Result<Rules, IntroductionError> {
         let pair = |(host, key): (&String, &String)| {
-            Ok((octets(host, "devices").map(DeviceId)?, octets(key, "devices").map(DeviceKey)?))
+            Ok((bytes(host, "devices").map(DeviceId)?, bytes(key, "devices").map(DeviceKey)?))
         };
         let only = |(host, networks): (&String, &Vec<String>)| {
             let networks = networks.iter().map(|network| {
                 network.parse::<Prefix>().map_err(|why| IntroductionError::Only { network: network.clone(), why })
             });
-            Ok((octets(host, "only").map(DeviceId)?, networks.collect::<Result<_, _>>()?))
+            Ok((bytes(host, "only").map(DeviceId)?, networks.collect::<Result<_, _>>()?))
         };
         let keys = self.devices.iter().map(pair).collect::<Result<_, IntroductionError>>()?;
         Ok(Rules { keys, only: self.only.iter().map(only).collect::<Result<_, IntroductionError>>()? })
@@ -501,8 +501,8 @@ pub fn introduce_for(
     server: &str,
     certificate: Option<String>,
 ) -> Result<Introduction, IntroductionError> {
-    let (dice, mut host, mut key) = (SystemRandom::new(), [0; 20], [0; 32]);
-    dice.fill(&mut host).and_then(|()| dice.fill(&mut key)).map_err(|_| IntroductionError::Rng)?;
+    let (rng, mut host, mut key) = (SystemRandom::new(), [0; 20], [0; 32]);
+    rng.fill(&mut host).and_then(|()| rng.fill(&mut key)).map_err(|_| IntroductionError::Rng)?;
     let (host, key) = (hex::encode(host), hex::encode(key));
     let certificate = certificate.as_deref().map(certificates_alone).transpose()?;
     let introduction = Introduction {

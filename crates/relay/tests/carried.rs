@@ -95,15 +95,15 @@ async fn what_a_program_sends_arrives_also_if_it_leaves_at_once() {
         let mut stream = UnixStream::connect(&socket).await.unwrap();
         stream.write_all(format!("{echo}\n").as_bytes()).await.unwrap();
         let (mut read, mut write) = stream.split();
-        let octets: Vec<u8> = (0..LEN).map(|at| (at % 251) as u8 ^ number).collect();
+        let bytes: Vec<u8> = (0..LEN).map(|at| (at % 251) as u8 ^ number).collect();
         let sent = async {
-            write.write_all(&octets).await.unwrap();
+            write.write_all(&bytes).await.unwrap();
             write.shutdown().await.unwrap();
         };
         let mut back = Vec::new();
         let (_, read) = tokio::join!(sent, read.read_to_end(&mut back));
         read.unwrap();
-        assert!(back == octets, "{} bytes came back", back.len());
+        assert!(back == bytes, "{} bytes came back", back.len());
     };
     tokio::join!(one(1), one(2), one(3));
     // One that says where to and leaves; and one to where nobody may go.

@@ -8,7 +8,7 @@ pub struct KwsId(pub [u8; 4]);
 
 impl fmt::Display for KwsId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -5,7 +5,7 @@
 //!     └─────────────── Prelude ──────────────────────────┘ └────────── ContentKey ──────────────┘
 //! ```
 //!
-//! The layout is that of RFC 8188; `docs/protocol.md` has every octet. The parts:
+//! The layout is that of RFC 8188; `docs/protocol.md` has every byte. The parts:
 //!
 //! - [`Prelude`] is what stands before the records; [`Layout`] is the arithmetic of where each record lies.
 //! - [`ContentKey`] seals and opens any one record; [`Sealer`] and [`Opener`] are the same for a stream.

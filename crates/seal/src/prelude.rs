@@ -11,7 +11,7 @@ pub const SALT_LEN: usize = 16;
 /// The bytes before the key id: salt, record size, and the key id's length.
 const FIXED_LEN: usize = SALT_LEN + 4 + 1;
 
-/// The smallest record size that RFC 8188 §2 allows: one octet more than delimiter and tag.
+/// The smallest record size that RFC 8188 §2 allows: one byte more than delimiter and tag.
 const RECORD_SIZE_MIN: u32 = 18;
 
 /// Salt, record size and key id. In Hoop the key id is the ticket.
@@ -138,7 +138,7 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn a_prelude_survives_its_octets_and_its_header() {
+    fn a_prelude_survives_its_bytes_and_its_header() {
         let prelude = Prelude::new([7; 16], 65_536, b"ticket").unwrap();
         let mut bytes = prelude.encode();
         assert_eq!(bytes.len(), prelude.len());

@@ -46,7 +46,7 @@ impl Suite {
     }
 
     /// The suite's byte in a ticket.
-    pub const fn octet(self) -> u8 {
+    pub const fn byte(self) -> u8 {
         match self {
             Self::Aes256Gcm => 1,
             Self::Aes128Gcm => 2,
@@ -54,8 +54,8 @@ impl Suite {
     }
 
     /// The suite of that byte.
-    pub fn by_octet(octet: u8) -> Option<Self> {
-        [Self::Aes256Gcm, Self::Aes128Gcm].into_iter().find(|suite| suite.octet() == octet)
+    pub fn by_byte(byte: u8) -> Option<Self> {
+        [Self::Aes256Gcm, Self::Aes128Gcm].into_iter().find(|suite| suite.byte() == byte)
     }
 
     const fn algorithm(self) -> &'static Algorithm {
@@ -234,7 +234,7 @@ impl ContentKey {
             .open_in_place(self.nonce(index), Aad::empty(), record)
             .map_err(|_| OpenError::Unauthentic { index })?;
         // Padding is zeros after the delimiter (RFC 8188 §2).
-        let delimiter = inner.iter().rposition(|octet| *octet != 0).ok_or(OpenError::NoDelimiter { index })?;
+        let delimiter = inner.iter().rposition(|byte| *byte != 0).ok_or(OpenError::NoDelimiter { index })?;
         let says_last = match inner[delimiter] {
             DELIMITER => false,
             LAST_DELIMITER => true,

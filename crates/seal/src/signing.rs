@@ -7,7 +7,7 @@
 //! proof    public key(32) | time(4)                                                                       | signature(64)   100
 //! ```
 //!
-//! Signatures are Ed25519 (RFC 8032), over a word that says what is signed, a zero octet, the service's origin, a zero octet, and the octets
+//! Signatures are Ed25519 (RFC 8032), over a word that says what is signed, a zero byte, the service's origin, a zero byte, and the bytes
 //! before the signature; a gateway's are over the upload's id and the time. So none of the three can be taken for another, or for
 //! another service's. A [`crate::Keyring`] signs permits and receipts, a [`GatewayKey`] proofs.
 
@@ -76,9 +76,9 @@ const SMALL_ORDER: [[u8; 32]; 7] = [
 
 /// An y that is all the same but for its ends.
 const fn y(first: u8, all: u8, last: u8) -> [u8; 32] {
-    let mut octets = [all; 32];
-    (octets[0], octets[31]) = (first, last);
-    octets
+    let mut bytes = [all; 32];
+    (bytes[0], bytes[31]) = (first, last);
+    bytes
 }
 
 /// The public half of a key that signs. Written as 43 characters of base64url.
@@ -86,7 +86,7 @@ const fn y(first: u8, all: u8, last: u8) -> [u8; 32] {
 pub struct PublicKey(pub [u8; 32]);
 
 impl PublicKey {
-    /// Whether the signature at the end of `octets` is by this key. A key that has no secret has signed nothing.
+    /// Whether the signature at the end of `bytes` is by this key. A key that has no secret has signed nothing.
     pub(crate) fn has_signed(&self, word: &[u8], origin: &str, body: &[u8], signature: &[u8]) -> bool {
         !self.is_of_small_order()
             && UnparsedPublicKey::new(&ED25519, &self.0).verify(&message(word, origin, body), signature).is_ok()
@@ -125,8 +125,8 @@ impl FromStr for PublicKey {
     type Err = ParsePublicKeyError;
 
     fn from_str(text: &str) -> Result<Self, ParsePublicKeyError> {
-        let octets = URL_SAFE_NO_PAD.decode(text).ok().and_then(|octets| octets.try_into().ok());
-        octets.map(Self).ok_or(ParsePublicKeyError)
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or(ParsePublicKeyError)
     }
 }
 
@@ -188,10 +188,10 @@ pub enum SignedError {
 ///
 /// # Errors
 /// If it is too short, or of another version.
-pub fn signer(octets: &[u8]) -> Result<KwsId, SignedError> {
-    match octets {
+pub fn signer(bytes: &[u8]) -> Result<KwsId, SignedError> {
+    match bytes {
         [VERSION | RECEIPT_VERSION_2, a, b, c, d, ..] => Ok(KwsId([*a, *b, *c, *d])),
-        [VERSION | RECEIPT_VERSION_2, ..] | [] => Err(SignedError::Length { expected: 5, came: octets.len() }),
+        [VERSION | RECEIPT_VERSION_2, ..] | [] => Err(SignedError::Length { expected: 5, came: bytes.len() }),
         [version, ..] => Err(SignedError::Version(*version)),
     }
 }
@@ -200,18 +200,18 @@ pub fn signer(octets: &[u8]) -> Result<KwsId, SignedError> {
 fn verified<'a, const LEN: usize>(
     (word, version): (&[u8], u8),
     origin: &str,
-    octets: &'a [u8],
+    bytes: &'a [u8],
     key: impl FnOnce(KwsId) -> Option<PublicKey>,
 ) -> Result<&'a [u8; LEN], SignedError> {
     let expected = LEN + SIGNATURE_LEN;
-    if octets.len() != expected {
-        return Err(SignedError::Length { expected, came: octets.len() });
+    if bytes.len() != expected {
+        return Err(SignedError::Length { expected, came: bytes.len() });
     }
-    let id = signer(octets)?;
-    if octets[0] != version {
-        return Err(SignedError::Version(octets[0]));
+    let id = signer(bytes)?;
+    if bytes[0] != version {
+        return Err(SignedError::Version(bytes[0]));
     }
-    let (body, signature) = octets.split_first_chunk::<LEN>().expect("the length was checked");
+    let (body, signature) = bytes.split_first_chunk::<LEN>().expect("the length was checked");
     let key = key(id).ok_or(SignedError::UnknownKey(id))?;
     match key.has_signed(word, origin, body, signature) {
         true => Ok(body),
@@ -237,7 +237,7 @@ impl GatewayId {
 
 impl fmt::Display for GatewayId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -295,12 +295,8 @@ impl Permit {
     ///
     /// # Errors
     /// If it is none, or was not signed there.
-    pub fn open(
-        octets: &[u8],
-        origin: &str,
-        key: impl FnOnce(KwsId) -> Option<PublicKey>,
-    ) -> Result<Self, SignedError> {
-        let [_, _, _, _, _, rest @ ..] = verified::<PERMIT_BODY_LEN>((PERMIT, VERSION), origin, octets, key)?;
+    pub fn open(bytes: &[u8], origin: &str, key: impl FnOnce(KwsId) -> Option<PublicKey>) -> Result<Self, SignedError> {
+        let [_, _, _, _, _, rest @ ..] = verified::<PERMIT_BODY_LEN>((PERMIT, VERSION), origin, bytes, key)?;
         let (upload_id, rest) = rest.split_first_chunk().expect("fixed lengths");
         let (max_bytes, rest) = rest.split_first_chunk().expect("fixed lengths");
         let (expires, rest) = rest.split_first_chunk().expect("fixed lengths");
@@ -372,15 +368,15 @@ impl Outcome {
         }
     }
 
-    const fn octet(self) -> u8 {
+    const fn byte(self) -> u8 {
         match self {
             Self::Accepted => 1,
             Self::Rejected => 2,
         }
     }
 
-    const fn of_octet(octet: u8) -> Option<Self> {
-        match octet {
+    const fn of_byte(byte: u8) -> Option<Self> {
+        match byte {
             1 => Some(Self::Accepted),
             2 => Some(Self::Rejected),
             _ => None,
@@ -431,16 +427,12 @@ impl Receipt {
     ///
     /// # Errors
     /// If it is none, or was not signed there.
-    pub fn open(
-        octets: &[u8],
-        origin: &str,
-        key: impl FnOnce(KwsId) -> Option<PublicKey>,
-    ) -> Result<Self, SignedError> {
-        if octets.first() != Some(&RECEIPT_VERSION_2) {
-            return Self::read(verified::<RECEIPT_BODY_LEN>((RECEIPT, VERSION), origin, octets, key)?, None);
+    pub fn open(bytes: &[u8], origin: &str, key: impl FnOnce(KwsId) -> Option<PublicKey>) -> Result<Self, SignedError> {
+        if bytes.first() != Some(&RECEIPT_VERSION_2) {
+            return Self::read(verified::<RECEIPT_BODY_LEN>((RECEIPT, VERSION), origin, bytes, key)?, None);
         }
         let of_version_2 = (RECEIPT_V2, RECEIPT_VERSION_2);
-        let body = verified::<RECEIPT_V2_BODY_LEN>(of_version_2, origin, octets, key)?;
+        let body = verified::<RECEIPT_V2_BODY_LEN>(of_version_2, origin, bytes, key)?;
         let (common, request) = body.split_first_chunk().expect("fixed lengths");
         Self::read(common, Some(request.try_into().expect("fixed lengths")))
     }
@@ -454,7 +446,7 @@ impl Receipt {
         let (total, rest) = rest.split_first_chunk().expect("fixed lengths");
         Ok(Self {
             upload_id: UploadId(*upload_id),
-            outcome: Outcome::of_octet(*outcome).ok_or(SignedError::Unsupported(*outcome))?,
+            outcome: Outcome::of_byte(*outcome).ok_or(SignedError::Unsupported(*outcome))?,
             time: UnixTime(u32::from_be_bytes(*time)),
             total: u64::from_be_bytes(*total),
             digest: *rest.first_chunk().expect("fixed lengths"),
@@ -471,7 +463,7 @@ impl Receipt {
             &[version][..],
             &kws_id.0,
             &self.upload_id.0,
-            &[self.outcome.octet()],
+            &[self.outcome.byte()],
             &self.time.0.to_be_bytes(),
             &self.total.to_be_bytes(),
             &self.digest,
@@ -540,10 +532,10 @@ impl GatewayProof {
     ///
     /// # Errors
     /// If it is no proof, or is of another service or upload.
-    pub fn open(octets: &[u8], origin: &str, upload_id: UploadId) -> Result<Self, SignedError> {
-        let octets: &[u8; GATEWAY_PROOF_LEN] =
-            octets.try_into().map_err(|_| SignedError::Length { expected: GATEWAY_PROOF_LEN, came: octets.len() })?;
-        let (key, rest) = octets.split_first_chunk().expect("fixed lengths");
+    pub fn open(bytes: &[u8], origin: &str, upload_id: UploadId) -> Result<Self, SignedError> {
+        let bytes: &[u8; GATEWAY_PROOF_LEN] =
+            bytes.try_into().map_err(|_| SignedError::Length { expected: GATEWAY_PROOF_LEN, came: bytes.len() })?;
+        let (key, rest) = bytes.split_first_chunk().expect("fixed lengths");
         let (time, signature) = rest.split_first_chunk().expect("fixed lengths");
         let (key, time) = (PublicKey(*key), UnixTime(u32::from_be_bytes(*time)));
         match key.has_signed(GATEWAY, origin, &proof_body(upload_id, time), signature) {
@@ -564,8 +556,8 @@ pub fn from_text(text: &str) -> Option<Vec<u8>> {
 }
 
 /// The value of such a header or member.
-pub fn to_text(octets: &[u8]) -> String {
-    URL_SAFE_NO_PAD.encode(octets)
+pub fn to_text(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 #[cfg(test)]
@@ -626,15 +618,15 @@ mod tests {
     fn each(check: impl Fn(&str, &[u8], &dyn Fn(&[u8]) -> Result<(), SignedError>)) {
         let ring = ring(1);
         let keys = keys(&ring);
-        check("permit", &ring.sign_permit(ORIGIN, &permit()), &|octets| Permit::open(octets, ORIGIN, keys).map(|_| ()));
-        check("receipt", &ring.sign_receipt(ORIGIN, &receipt()), &|octets| {
-            Receipt::open(octets, ORIGIN, keys).map(|_| ())
+        check("permit", &ring.sign_permit(ORIGIN, &permit()), &|bytes| Permit::open(bytes, ORIGIN, keys).map(|_| ()));
+        check("receipt", &ring.sign_receipt(ORIGIN, &receipt()), &|bytes| {
+            Receipt::open(bytes, ORIGIN, keys).map(|_| ())
         });
-        check("receipt of version 2", &ring.sign_receipt(ORIGIN, &bound()), &|octets| {
-            Receipt::open(octets, ORIGIN, keys).map(|_| ())
+        check("receipt of version 2", &ring.sign_receipt(ORIGIN, &bound()), &|bytes| {
+            Receipt::open(bytes, ORIGIN, keys).map(|_| ())
         });
-        check("proof", &gateway().prove(ORIGIN, ID, UnixTime(5)), &|octets| {
-            GatewayProof::open(octets, ORIGIN, ID).map(|_| ())
+        check("proof", &gateway().prove(ORIGIN, ID, UnixTime(5)), &|bytes| {
+            GatewayProof::open(bytes, ORIGIN, ID).map(|_| ())
         });
     }
 

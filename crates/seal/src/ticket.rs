@@ -141,7 +141,7 @@ impl Grant {
         body[32..36].copy_from_slice(&self.not_before.0.to_be_bytes());
         body[36..44].copy_from_slice(&self.max_bytes.to_be_bytes());
         body[44..52].copy_from_slice(&self.route.0);
-        body[52] = self.suite.octet();
+        body[52] = self.suite.byte();
         body
     }
 
@@ -157,7 +157,7 @@ impl Grant {
             not_before: UnixTime(u32::from_be_bytes(*not_before)),
             max_bytes: u64::from_be_bytes(*max_bytes),
             route: Route(*route),
-            suite: Suite::by_octet(suite).filter(|_| flags == 0).ok_or(unsupported)?,
+            suite: Suite::by_byte(suite).filter(|_| flags == 0).ok_or(unsupported)?,
         })
     }
 }

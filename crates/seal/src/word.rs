@@ -115,13 +115,13 @@ impl StoredReceipt {
     ///
     /// # Errors
     /// If it is none, or was not signed so.
-    pub fn open(octets: &[u8], origin: &str) -> Result<(GatewayId, Self), SignedError> {
+    pub fn open(bytes: &[u8], origin: &str) -> Result<(GatewayId, Self), SignedError> {
         let least = STORED_FIXED_LEN + SIGNATURE_LEN;
-        let (expected, came) = (octets.len().clamp(least, least + MISSING_MAX), octets.len());
+        let (expected, came) = (bytes.len().clamp(least, least + MISSING_MAX), bytes.len());
         if came != expected {
             return Err(SignedError::Length { expected, came });
         }
-        let (body, signature) = octets.split_at(came - SIGNATURE_LEN);
+        let (body, signature) = bytes.split_at(came - SIGNATURE_LEN);
         let (&[version], rest) = body.split_first_chunk().expect("the length was checked");
         if version != VERSION {
             return Err(SignedError::Version(version));

@@ -50,7 +50,7 @@ fn every_body_ends_as_its_vector_says_however_it_is_cut() {
 }
 
 #[test]
-fn a_body_that_is_written_as_ours_is_made_again_octet_by_octet() {
+fn a_body_that_is_written_as_ours_is_made_again_octet_by_byte() {
     for_each(|vector| match vector {
         Vector::Body(body) if body.canonical => Some(check_sealing(body)),
         _ => None,
@@ -168,8 +168,8 @@ fn expect<T: PartialEq + std::fmt::Debug>(what: &str, came: T, expected: T) -> V
     if came == expected { Ok(()) } else { Err(format!("{what}: expected {expected:?}, came {came:?}")) }
 }
 
-fn sha256(octets: &[u8]) -> String {
-    hex::encode(digest(&SHA256, octets))
+fn sha256(bytes: &[u8]) -> String {
+    hex::encode(digest(&SHA256, bytes))
 }
 
 fn check_body(body: &Body) -> Verdict {
@@ -507,6 +507,6 @@ fn ring_of(lines: &[String]) -> Keyring {
     Keyring::parse(&lines.join("\n")).expect("a key file")
 }
 
-fn array<const N: usize>(octets: &Octets) -> [u8; N] {
-    octets.0.as_slice().try_into().expect("the vector gives that many bytes")
+fn array<const N: usize>(bytes: &Octets) -> [u8; N] {
+    bytes.0.as_slice().try_into().expect("the vector gives that many bytes")
 }

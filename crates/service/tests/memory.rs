@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 use support::wire::read_until;
-use support::{PATIENCE, octets, played};
+use support::{PATIENCE, bytes, played};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -29,7 +29,7 @@ async fn large_bodies_stream_both_ways_in_flat_memory() {
     });
     let client = TcpStream::connect(sidecar.address).await.unwrap();
     let (mut reader, mut writer) = client.into_split();
-    let piece = octets(1 << 20, 5);
+    let piece = bytes(1 << 20, 5);
     let before = resident();
     let written = piece.clone();
     tokio::spawn(async move {

@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::device::{self, Sealed, seal};
-use support::{Sidecar, octets, wire};
+use support::{Sidecar, bytes, wire};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -76,9 +76,9 @@ impl Application {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let arrived = arrived.clone();
                 tokio::spawn(async move {
-                    let mut octets = Vec::new();
-                    while stream.read_buf(&mut octets).await.is_ok_and(|read| read > 0) {
-                        let Some(id) = whole(&octets) else { continue };
+                    let mut bytes = Vec::new();
+                    while stream.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
+                        let Some(id) = whole(&bytes) else { continue };
                         arrived(&id);
                         let answer = b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
                         let _ = stream.write_all(answer).await;
@@ -92,12 +92,12 @@ impl Application {
 }
 
 /// The key of the upload whose request these bytes are, if all of it has come.
-fn whole(octets: &[u8]) -> Option<String> {
-    let end = octets.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let head = String::from_utf8_lossy(&octets[..end]).to_ascii_lowercase();
+fn whole(bytes: &[u8]) -> Option<String> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
     let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned());
     let length: usize = field("content-length:")?.parse().ok()?;
-    (octets.len() >= end + 4 + length).then(|| field("idempotency-key:").unwrap_or_default().replace('"', ""))
+    (bytes.len() >= end + 4 + length).then(|| field("idempotency-key:").unwrap_or_default().replace('"', ""))
 }
 
 /// Who is not asked to be gentle.
@@ -135,12 +135,12 @@ async fn run(seed: u64) -> Run {
     }
     let mut senders = tokio::task::JoinSet::new();
     for n in 0..UPLOADS {
-        let mut dice = Pcg64Mcg::seed_from_u64(seed ^ n << 32);
+        let mut rng = Pcg64Mcg::seed_from_u64(seed ^ n << 32);
         let recorder = recorder.clone();
         senders.spawn(async move {
             let ticket = device::ticket_at(address, &serde_json::json!({})).await;
-            let sealed = seal(&ticket, &octets((dice.next_u32() % 300_000) as usize, seed + n));
-            deliver(address, &sealed, &recorder, &mut dice).await;
+            let sealed = seal(&ticket, &bytes((rng.next_u32() % 300_000) as usize, seed + n));
+            deliver(address, &sealed, &recorder, &mut rng).await;
             sealed
         });
     }
@@ -149,10 +149,10 @@ async fn run(seed: u64) -> Run {
 }
 
 /// Sends an upload in ranges of any size and order, and follows it to its end; notes all that is answered.
-async fn deliver(address: SocketAddr, sealed: &Sealed, recorder: &Recorder, dice: &mut Pcg64Mcg) {
+async fn deliver(address: SocketAddr, sealed: &Sealed, recorder: &Recorder, rng: &mut Pcg64Mcg) {
     let mut firsts: Vec<u64> = (0..sealed.layout.records()).collect();
     while !firsts.is_empty() {
-        let first = firsts.swap_remove(dice.next_u32() as usize % firsts.len());
+        let first = firsts.swap_remove(rng.next_u32() as usize % firsts.len());
         let range = sealed.records(first, first + 1);
         let reply = sealed.put(address, range).await;
         assert!(matches!(reply.status, 200 | 202), "{reply:?}");
@@ -251,7 +251,7 @@ async fn is_there(sidecar: &Sidecar, sealed: &Sealed, known: &Told) -> Result<()
     if let Some(lost) = lost {
         return Err(format!("{lost} of {} was answered 2xx, and {missing} is missing", sealed.id));
     }
-    match check_octets(sidecar, sealed, &missing) {
+    match check_bytes(sidecar, sealed, &missing) {
         // What was past the gate is shown as received until the service has found it: then it is unknown, and its body goes.
         Err(_) if !keeps_body(sidecar, sealed).await => Ok(()),
         checked => checked,
@@ -264,14 +264,14 @@ async fn keeps_body(sidecar: &Sidecar, sealed: &Sealed) -> bool {
 }
 
 /// What is not missing has its bytes in the body's file.
-fn check_octets(sidecar: &Sidecar, sealed: &Sealed, missing: &RangeSet) -> Result<(), String> {
-    let octets =
+fn check_bytes(sidecar: &Sidecar, sealed: &Sealed, missing: &RangeSet) -> Result<(), String> {
+    let bytes =
         std::fs::read(sidecar.dir.join("bodies").join(&sealed.id)).map_err(|error| format!("no body: {error}"))?;
     let mut has: RangeSet = [ByteRange::new(sealed.layout.prelude_len(), sealed.z.len() as u64)].into_iter().collect();
     missing.iter().for_each(|gap| has.remove(gap));
     let right = |range: &ByteRange| {
         let range = range.start as usize..range.end as usize;
-        octets.get(range.clone()) == Some(&sealed.z[range])
+        bytes.get(range.clone()) == Some(&sealed.z[range])
     };
     match has.iter().find(|range| !right(range)) {
         Some(range) => Err(format!("{range} of {} is said to be there, and its bytes are others", sealed.id)),
@@ -312,10 +312,10 @@ async fn a_power_cut_loses_no_accepted_upload_and_repeats_none() {
     let (seed, mut cuts) = (seed(), 0);
     for seed in seed..seed + number_of("HOOP_CYCLES").unwrap_or(CYCLES) {
         let run = run(seed).await;
-        let (mut dice, len) = (Pcg64Mcg::seed_from_u64(seed), run.journal.records().len());
+        let (mut rng, len) = (Pcg64Mcg::seed_from_u64(seed), run.journal.records().len());
         for _ in 0..CUTS {
-            let (at, into) = (dice.next_u32() as usize % (len + 1), folder());
-            run.journal.cut(at, &Rules::default(), &mut dice, into.path()).unwrap();
+            let (at, into) = (rng.next_u32() as usize % (len + 1), folder());
+            run.journal.cut(at, &Rules::default(), &mut rng, into.path()).unwrap();
             if let Err(why) = check(into.path(), &run, at).await {
                 panic!("HOOP_SEED={seed}, cut {at} of {len}: {why}");
             }
@@ -335,9 +335,9 @@ async fn without_syncs_a_power_cut_loses_accepted_uploads() {
     ] {
         let mut lost = Ok(());
         for seed in 0..CUTS_THAT_BITE {
-            let (mut dice, into) = (Pcg64Mcg::seed_from_u64(seed), folder());
-            let at = dice.next_u32() as usize % (run.journal.records().len() + 1);
-            run.journal.cut(at, &Rules::ignoring(ignored), &mut dice, into.path()).unwrap();
+            let (mut rng, into) = (Pcg64Mcg::seed_from_u64(seed), folder());
+            let at = rng.next_u32() as usize % (run.journal.records().len() + 1);
+            run.journal.cut(at, &Rules::ignoring(ignored), &mut rng, into.path()).unwrap();
             lost = check(into.path(), &run, at).await;
             if lost.is_err() {
                 break;

@@ -17,9 +17,9 @@ use tracing_subscriber::fmt::MakeWriter;
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Log {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -47,8 +47,8 @@ fn files(dir: &Path) -> Vec<u8> {
     all
 }
 
-fn holds(octets: &[u8], secret: &[u8]) -> bool {
-    octets.windows(secret.len()).any(|window| window == secret)
+fn holds(bytes: &[u8], secret: &[u8]) -> bool {
+    bytes.windows(secret.len()).any(|window| window == secret)
 }
 
 /// Everything that owners do over HTTP, and what is refused to others.
@@ -127,11 +127,11 @@ async fn no_log_answer_or_file_shows_a_secret() {
     let key = URL_SAFE_NO_PAD.encode(ticket.key.0);
     let service_key = support::keys().primary().to_line();
     for secret in ["s3cret", COOKIE, &ticket.token, &key, service_key.rsplit(' ').next().unwrap()] {
-        for (what, octets) in [("log", &log), ("files", &stored), ("answers", &answers)] {
-            assert!(!holds(octets, secret.as_bytes()), "{secret} is in the {what}");
+        for (what, bytes) in [("log", &log), ("files", &stored), ("answers", &answers)] {
+            assert!(!holds(bytes, secret.as_bytes()), "{secret} is in the {what}");
         }
     }
-    for (what, octets) in [("log", &log), ("files", &stored), ("answers", &answers)] {
-        assert!(!holds(octets, &ticket.key.0), "the key's bytes are in the {what}");
+    for (what, bytes) in [("log", &log), ("files", &stored), ("answers", &answers)] {
+        assert!(!holds(bytes, &ticket.key.0), "the key's bytes are in the {what}");
     }
 }

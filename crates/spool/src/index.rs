@@ -872,7 +872,7 @@ pub fn record(tx: &Connection, rules: &Rules, now_stored: &Stored) -> Outcome {
     let mut before = State::Receiving;
     if let Some(known) = &known {
         before = State::by_number(known.state).ok_or(StoreError::Damaged("a state that does not exist"))?;
-        if !before.takes_octets() || known.bytes == signed(*total) {
+        if !before.takes_bytes() || known.bytes == signed(*total) {
             return Ok(Err(before));
         }
         delivered = decode_ranges(&known.delivered)?;
@@ -1020,8 +1020,8 @@ fn write_sums(tx: &Connection, seq: i64, sums: &Checksums, more: bool) -> Result
 
 fn read_sums(db: &Connection, seq: i64, part: u64) -> Result<Part, rusqlite::Error> {
     let mut statement = db.prepare_cached(SUMS)?;
-    let octets = statement.query_row(params![seq, signed(part)], |row| row.get::<_, Vec<u8>>(0)).optional()?;
-    Ok(checksums::decode(&octets.unwrap_or_default()))
+    let bytes = statement.query_row(params![seq, signed(part)], |row| row.get::<_, Vec<u8>>(0)).optional()?;
+    Ok(checksums::decode(&bytes.unwrap_or_default()))
 }
 
 /// A row: its `seq`, whether its file counts, and the upload.
@@ -1067,7 +1067,7 @@ const SUMS: &str = "SELECT sums FROM sums WHERE upload = ?1 AND part = ?2";
 
 /// Whether something is to be done for an upload now: to send what is here and the service lacks, or to ask after it.
 fn is_due(state: State, cut_through: bool, known: &Known, stored: &RangeSet, delivered: &RangeSet) -> bool {
-    if !state.takes_octets() {
+    if !state.takes_bytes() {
         return !state.is_final();
     }
     let mut anywhere = stored.clone();
@@ -1121,8 +1121,8 @@ pub fn signed(number: u64) -> i64 {
 }
 
 pub fn read_id(row: &Row<'_>, column: usize) -> Result<UploadId, StoreError> {
-    let octets: Vec<u8> = row.get(column)?;
-    octets.try_into().map(UploadId).map_err(|_| StoreError::Damaged("an id of another length"))
+    let bytes: Vec<u8> = row.get(column)?;
+    bytes.try_into().map(UploadId).map_err(|_| StoreError::Damaged("an id of another length"))
 }
 
 fn read_upload(row: &Row<'_>) -> Result<Upload, StoreError> {

@@ -962,9 +962,9 @@ mod tests {
         let Begin::Take(mut intake) = spool.begin(&Offer { total: Some(3 * MIB), ..offer(b"") }).unwrap() else {
             panic!("it is new")
         };
-        let octets = vec![7; MIB as usize];
+        let bytes = vec![7; MIB as usize];
         for (from, to, behind) in [(0, MIB - 1, None), (MIB - 1, MIB, Some(0)), (MIB, 2 * MIB, Some(MIB))] {
-            intake.write_at(from, &octets[..(to - from) as usize]).unwrap();
+            intake.write_at(from, &bytes[..(to - from) as usize]).unwrap();
             spool.shared.disk.acts();
             let written_out = behind.map(|start| Act::WriteOut(ByteRange::new(start, to)));
             intake.behind().into_iter().for_each(|behind| behind.settle().unwrap());
@@ -1038,9 +1038,9 @@ mod tests {
         let (is_free, again) = receiver.recv().unwrap();
         assert!(is_free, "others may begin");
         assert_eq!(again.join().unwrap(), State::Stored, "who goes on with it does so once that is done");
-        let mut octets = [0; 50];
-        spool.payload(offer(b"").id).unwrap().read_at(50, &mut octets).unwrap();
-        assert_eq!(octets, [8; 50]);
+        let mut bytes = [0; 50];
+        spool.payload(offer(b"").id).unwrap().read_at(50, &mut bytes).unwrap();
+        assert_eq!(bytes, [8; 50]);
         let room = spool.shared.room();
         assert_eq!((room.kept, room.written, room.promised), (100, 0, 0));
     }

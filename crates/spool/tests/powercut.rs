@@ -45,8 +45,8 @@ fn offer(number: u32, early: bool) -> Offer {
 
 /// No byte of it is zero, behind the prelude: a hole shows.
 fn content(number: u32, range: ByteRange) -> Vec<u8> {
-    let octet = |at: u64| if at < PRELUDE { 0 } else { ((at * 31 + at / 512) as u8 ^ number as u8) | 1 };
-    (range.start..range.end).map(octet).collect()
+    let byte = |at: u64| if at < PRELUDE { 0 } else { ((at * 31 + at / 512) as u8 ^ number as u8) | 1 };
+    (range.start..range.end).map(byte).collect()
 }
 
 /// The child: takes ranges in, and takes states on, until its steps are done; and says what it was told.
@@ -59,30 +59,30 @@ fn victim() {
         for thread in 0..THREADS {
             let spool = &spool;
             scope.spawn(move || {
-                let mut dice = Pcg64Mcg::seed_from_u64(seed ^ thread << 40);
-                (0..STEPS).for_each(|_| step(spool, &mut dice));
+                let mut rng = Pcg64Mcg::seed_from_u64(seed ^ thread << 40);
+                (0..STEPS).for_each(|_| step(spool, &mut rng));
             });
         }
     });
 }
 
-fn step(spool: &Spool, dice: &mut Pcg64Mcg) {
-    let number = dice.next_u32() % UPLOADS;
-    match dice.next_u32() % 16 {
+fn step(spool: &Spool, rng: &mut Pcg64Mcg) {
+    let number = rng.next_u32() % UPLOADS;
+    match rng.next_u32() % 16 {
         0 => drop(spool.sweep(id(number).0[0])),
         // SQLite commits all that there is for what the journal cannot repeat.
         15 => spool.drop_resource(Token([0; 16])).unwrap(),
-        1..4 => advance(spool, number, dice),
-        _ => take(spool, number, dice),
+        1..4 => advance(spool, number, rng),
+        _ => take(spool, number, rng),
     }
 }
 
-fn take(spool: &Spool, number: u32, dice: &mut Pcg64Mcg) {
-    let early = dice.next_u32().is_multiple_of(4);
+fn take(spool: &Spool, number: u32, rng: &mut Pcg64Mcg) {
+    let early = rng.next_u32().is_multiple_of(4);
     let Ok(Begin::Take(mut intake)) = spool.begin(&offer(number, early)) else { return };
     intake.set_total(TOTAL).unwrap();
-    let first = u64::from(dice.next_u32()) % (TOTAL / PIECE - 1) + u64::from(early);
-    let range = ByteRange::new(first * PIECE, TOTAL.min((first + 1 + u64::from(dice.next_u32() % 4)) * PIECE));
+    let first = u64::from(rng.next_u32()) % (TOTAL / PIECE - 1) + u64::from(early);
+    let range = ByteRange::new(first * PIECE, TOTAL.min((first + 1 + u64::from(rng.next_u32() % 4)) * PIECE));
     for start in (range.start..range.end).step_by(PIECE as usize) {
         if intake.write_at(start, &content(number, ByteRange::new(start, start + PIECE))).is_err() {
             return;
@@ -93,20 +93,20 @@ fn take(spool: &Spool, number: u32, dice: &mut Pcg64Mcg) {
     }
 }
 
-fn advance(spool: &Spool, number: u32, dice: &mut Pcg64Mcg) {
+fn advance(spool: &Spool, number: u32, rng: &mut Pcg64Mcg) {
     let Some(upload) = spool.get(id(number)).unwrap() else { return };
     // Mostly a step, seldom an end.
-    let at = dice.next_u32() as usize % if dice.next_u32().is_multiple_of(8) { State::ALL.len() } else { 4 };
-    let delivered = dice.next_u32().is_multiple_of(2).then_some(upload.stored);
+    let at = rng.next_u32() as usize % if rng.next_u32().is_multiple_of(8) { State::ALL.len() } else { 4 };
+    let delivered = rng.next_u32().is_multiple_of(2).then_some(upload.stored);
     let change = Change { state: Some(State::ALL[at]), delivered, ..Change::default() };
-    let is_urgent = dice.next_u32().is_multiple_of(2);
+    let is_urgent = rng.next_u32().is_multiple_of(2);
     let changed = match is_urgent {
         true => spool.change(id(number), &change, UnixTime(2)),
         false => spool.change_soon(id(number), &change, UnixTime(2)),
     };
     // What may be taken back is told only once it cannot.
     if let Ok(Some(state)) = changed
-        && (is_urgent || (dice.next_u32().is_multiple_of(2) && spool.settle().is_ok()))
+        && (is_urgent || (rng.next_u32().is_multiple_of(2) && spool.settle().is_ok()))
     {
         note(&format!("state {number} {state}"));
     }
@@ -146,9 +146,9 @@ fn check_content(spool: &Spool, number: u32) -> Result<(), String> {
     let Some(upload) = upload.filter(|upload| upload.state.keeps_payload()) else { return Ok(()) };
     let payload = spool.payload(upload.id).map_err(|error| format!("{number} has no file: {error}"))?;
     for range in upload.stored.iter() {
-        let mut octets = vec![0; range.len() as usize];
-        payload.read_at(range.start, &mut octets).map_err(|error| format!("{range} of {number}: {error}"))?;
-        if octets != content(number, range) {
+        let mut bytes = vec![0; range.len() as usize];
+        payload.read_at(range.start, &mut bytes).map_err(|error| format!("{range} of {number}: {error}"))?;
+        if bytes != content(number, range) {
             return Err(format!("{range} of {number} is recorded, and its bytes are others"));
         }
     }

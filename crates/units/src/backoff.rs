@@ -15,12 +15,12 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The wait after the failed attempt number `attempt` (0 is the first), with the dice's `roll`, uniform in `u32`.
-    pub fn delay(self, attempt: u32, roll: u32) -> Duration {
+    /// The wait after the failed attempt number `attempt` (0 is the first), with `jitter`, a random number, uniform in `u32`.
+    pub fn delay(self, attempt: u32, jitter: u32) -> Duration {
         let factor = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
         let full = self.base.saturating_mul(factor).min(self.cap);
         let half = full / 2;
-        half + half.mul_f64(f64::from(roll) / f64::from(u32::MAX))
+        half + half.mul_f64(f64::from(jitter) / f64::from(u32::MAX))
     }
 }
 

@@ -138,19 +138,19 @@ impl Octets {
 
     pub fn take(&mut self, len: usize) -> Bytes {
         assert!(len <= PERIOD);
-        let octets = self.block.slice(self.at..self.at + len);
+        let bytes = self.block.slice(self.at..self.at + len);
         self.at = (self.at + len) % PERIOD;
-        octets
+        bytes
     }
 }
 
 /// Sends so many bytes as a flow does, a short chunk and a long one at a time, and finishes.
 pub async fn pour(mut sender: Box<dyn LaneSender>, seed: u8, total: usize) {
-    let mut octets = Octets::new(seed);
+    let mut bytes = Octets::new(seed);
     let mut left = total;
     while left > 0 {
         let (head, body) = (left.min(11), left.saturating_sub(11).min(PERIOD));
-        sender.send(&mut [octets.take(head), octets.take(body)]).await.expect("it is taken");
+        sender.send(&mut [bytes.take(head), bytes.take(body)]).await.expect("it is taken");
         left -= head + body;
     }
     sender.finish().await.expect("it is finished");
@@ -158,11 +158,11 @@ pub async fn pour(mut sender: Box<dyn LaneSender>, seed: u8, total: usize) {
 
 /// Receives until the end, and checks each byte.
 pub async fn drain(mut receiver: Box<dyn LaneReceiver>, seed: u8, total: usize) {
-    let mut octets = Octets::new(seed);
+    let mut bytes = Octets::new(seed);
     let mut came = 0;
     while let Some(piece) = receiver.receive(60_000).await.expect("it comes") {
         assert!(!piece.is_empty() && piece.len() <= 60_000);
-        assert!(piece == octets.take(piece.len()), "a byte of the {} after {came} is wrong", piece.len());
+        assert!(piece == bytes.take(piece.len()), "a byte of the {} after {came} is wrong", piece.len());
         came += piece.len();
     }
     assert_eq!(came, total);

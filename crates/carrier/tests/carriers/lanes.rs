@@ -44,7 +44,7 @@ async fn four_lanes_carry_twenty_megabytes_each_way_at_once_in_order() {
 }
 
 #[tokio::test]
-async fn a_finished_direction_ends_after_its_last_octet_and_the_other_goes_on() {
+async fn a_finished_direction_ends_after_its_last_byte_and_the_other_goes_on() {
     for (name, device, server) in pairs().await {
         let (mut ours, mut theirs) = soon(lane(&*device, &*server)).await;
         soon(async {
@@ -131,7 +131,7 @@ async fn a_carrier_that_one_end_closes_is_gone_at_both_with_all_its_lanes() {
 }
 
 #[tokio::test]
-async fn dropping_a_wait_for_octets_or_lanes_loses_none() {
+async fn dropping_a_wait_for_bytes_or_lanes_loses_none() {
     for (name, device, server) in pairs().await {
         let (mut ours, mut theirs) = soon(lane(&*device, &*server)).await;
         for _ in 0..3 {
@@ -178,8 +178,8 @@ async fn share(device: &dyn Carrier, server: &dyn Carrier) -> Vec<usize> {
         });
         let came = came.clone();
         tokio::spawn(async move {
-            while let Ok(Some(octets)) = receiver.receive(64 * 1024).await {
-                if came.send((number, octets.len())).await.is_err() {
+            while let Ok(Some(bytes)) = receiver.receive(64 * 1024).await {
+                if came.send((number, bytes.len())).await.is_err() {
                     break;
                 }
             }

@@ -37,10 +37,10 @@ fn request(path: &str) -> String {
 
 /// The bytes up to the end of the connection.
 async fn to_the_end(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<u8> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     // An end without TLS's goodbye is one, too.
-    let _ = soon(stream.read_to_end(&mut octets)).await;
-    octets
+    let _ = soon(stream.read_to_end(&mut bytes)).await;
+    bytes
 }
 
 #[tokio::test]
@@ -92,17 +92,17 @@ async fn a_device_that_breaks_the_protocol_is_told_how_and_others_go_on() {
         (frame(0x82, &[0], b""), 1002),
         (b"\xff\xffgarbage that is no frame at all".to_vec(), 1002),
     ];
-    for (octets, code) in cases {
+    for (bytes, code) in cases {
         let mut stream = tls(address).await;
         stream.write_all(request(WEBSOCKET_PATH).as_bytes()).await.expect("it is sent");
         let bad_end = soon(listener.accept()).await.expect("a carrier");
-        stream.write_all(&octets).await.expect("it is sent");
+        stream.write_all(&bytes).await.expect("it is sent");
         let error = soon(bad_end.closed()).await;
-        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{octets:x?}: {error}");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{bytes:x?}: {error}");
         assert!(soon(bad_end.accept()).await.is_err());
         let answer = to_the_end(&mut stream).await;
         let [high, low] = code.to_be_bytes();
-        assert!(answer.ends_with(&[0x88, 2, high, low]), "{octets:x?}: {answer:x?}");
+        assert!(answer.ends_with(&[0x88, 2, high, low]), "{bytes:x?}: {answer:x?}");
         soon(lane(&good, &good_end)).await;
     }
 }
@@ -391,8 +391,8 @@ async fn small_messages_of_a_lane_pass_between_large_ones_of_another() {
         small.sender.send(&mut [Bytes::from_static(b"small")]).await.expect("it is taken");
         loop {
             tokio::select! {
-                octets = small_end.receiver.receive(9) => break assert_eq!(octets.expect("it comes").as_deref(), Some(&b"small"[..])),
-                octets = large_end.receiver.receive(60_000) => came += octets.expect("it comes").expect("more").len(),
+                bytes = small_end.receiver.receive(9) => break assert_eq!(bytes.expect("it comes").as_deref(), Some(&b"small"[..])),
+                bytes = large_end.receiver.receive(60_000) => came += bytes.expect("it comes").expect("more").len(),
             }
         }
     })

@@ -140,7 +140,7 @@ impl KeptReceipt {
     /// # Errors
     /// If it is no receipt.
     pub fn signer(&self) -> Result<KwsId, ReceiptError> {
-        Ok(signing::signer(&self.octets()?)?)
+        Ok(signing::signer(&self.bytes()?)?)
     }
 
     /// Checks it with these keys, which must come from where the service can be trusted to be, and reads it.
@@ -149,7 +149,7 @@ impl KeptReceipt {
     /// If it is not genuine.
     pub fn check(&self, keys: &BTreeMap<String, String>) -> Result<Receipt, ReceiptError> {
         let key = |id: KwsId| keys.get(&id.to_string()).and_then(|key| key.parse::<PublicKey>().ok());
-        Ok(Receipt::open(&self.octets()?, &self.origin, key)?)
+        Ok(Receipt::open(&self.bytes()?, &self.origin, key)?)
     }
 
     /// Checks that a receipt is for the request that was kept with it, if one was.
@@ -165,7 +165,7 @@ impl KeptReceipt {
         }
     }
 
-    fn octets(&self) -> Result<Vec<u8>, ReceiptError> {
+    fn bytes(&self) -> Result<Vec<u8>, ReceiptError> {
         signing::from_text(&self.receipt).ok_or_else(|| ReceiptError::Form("`receipt` is not base64url".to_owned()))
     }
 
@@ -179,10 +179,8 @@ impl KeptReceipt {
         for piece in &self.body {
             let content = match piece {
                 BodyPiece::Octets(text) => {
-                    let octets = signing::from_text(text);
-                    Content::Bytes(
-                        octets.ok_or_else(|| ReceiptError::Form("`octets` are not base64url".into()))?.into(),
-                    )
+                    let bytes = signing::from_text(text);
+                    Content::Bytes(bytes.ok_or_else(|| ReceiptError::Form("`octets` are not base64url".into()))?.into())
                 }
                 BodyPiece::File { .. } => Content::File(left.next().ok_or_else(|| self.files(files))?.clone()),
             };

@@ -110,7 +110,7 @@ impl Client {
             if !passing || attempt == TICKET_ATTEMPTS {
                 return Err(error);
             }
-            let mut wait = TICKET_BACKOFF.delay(attempt - 1, Rng.roll());
+            let mut wait = TICKET_BACKOFF.delay(attempt - 1, Rng.jitter());
             if let TicketsError::Refused(Refusal { retry_after: Some(asked), .. }) = &error {
                 wait = wait.max((*asked).min(TICKET_WAIT_MAX));
                 on_wait(&format!("{error}; waiting {} s", wait.as_secs()));

@@ -72,7 +72,7 @@ pub(crate) async fn meet(link: &mut Link, timeout: Duration) -> Met {
         match ask(link, timeout).await {
             Ok(met) => break met,
             Err(LinkError::Connect(_) | LinkError::Broken { .. }) if begun.elapsed() < STARTING.min(timeout) => {
-                tokio::time::sleep(BACKOFF.delay(failures, Rng.roll())).await;
+                tokio::time::sleep(BACKOFF.delay(failures, Rng.jitter())).await;
                 failures = failures.saturating_add(1);
             }
             Err(_) => break Met { place: Place::itself(link.origin()), shown: Shown::Nothing(None) },
@@ -92,7 +92,7 @@ pub(crate) async fn place(link: &mut Link) -> Result<Place, LinkError> {
 
 async fn ask(link: &mut Link, timeout: Duration) -> Result<Met, LinkError> {
     let here = asked_at(link).await?;
-    let nonce = Nonce(Rng.octets());
+    let nonce = Nonce(Rng.bytes());
     let mut request = link.request(Method::GET, &format!("/test?nonce={}", nonce.to_text()), empty());
     let host = HeaderValue::from_str(here.authority()).expect("an authority is ASCII");
     request.headers_mut().insert(header::HOST, host);
@@ -165,7 +165,7 @@ impl Witness {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let receipt = text("hoop-receipt").ok_or("it does not sign what it says it has stored")?;
         let opened = URL_SAFE_NO_PAD.decode(receipt).ok();
-        let opened = opened.and_then(|octets| StoredReceipt::open(&octets, self.service.as_str()).ok());
+        let opened = opened.and_then(|bytes| StoredReceipt::open(&bytes, self.service.as_str()).ok());
         let (by, receipt) = opened.ok_or("what it signed does not fit")?;
         let whole = text("hoop-missing") == Some("");
         let fits = by == self.gateway

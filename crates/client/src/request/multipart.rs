@@ -58,8 +58,8 @@ impl Part {
 ///
 /// # Errors
 /// If a file cannot be opened or measured.
-pub(crate) fn lay_out(parts: &[Part], dice: Rng) -> Result<(Plaintext, String), SourceError> {
-    let boundary = boundary(dice);
+pub(crate) fn lay_out(parts: &[Part], rng: Rng) -> Result<(Plaintext, String), SourceError> {
+    let boundary = boundary(rng);
     let mut body = Plaintext::default();
     for part in parts {
         body.push(Segment::Bytes(part.head(&boundary).into()));
@@ -71,8 +71,8 @@ pub(crate) fn lay_out(parts: &[Part], dice: Rng) -> Result<(Plaintext, String), 
 }
 
 /// 24 dashes and 16 random bytes in hexadecimal: that no file holds it by chance is all that RFC 2046 §5.1.1 asks.
-fn boundary(dice: Rng) -> String {
-    format!("{:->24}{}", "", hex::encode(dice.octets::<16>()))
+fn boundary(rng: Rng) -> String {
+    format!("{:->24}{}", "", hex::encode(rng.bytes::<16>()))
 }
 
 /// As browsers and curl write names: only what would end the parameter is percent-encoded.
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_ending_is_octets() {
+    fn an_unknown_ending_is_bytes() {
         assert_eq!(content_type_of("a.JPEG"), "image/jpeg");
         assert_eq!(content_type_of("a.tar.gz"), "application/octet-stream");
         assert_eq!(content_type_of("noending"), "application/octet-stream");

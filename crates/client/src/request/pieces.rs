@@ -24,7 +24,7 @@ pub enum BodyPiece {
 /// How a body is put together.
 pub(crate) fn pieces(body: &Plaintext) -> Vec<BodyPiece> {
     let piece = |segment: &Segment| match segment {
-        Segment::Bytes(octets) => BodyPiece::Octets(URL_SAFE_NO_PAD.encode(octets)),
+        Segment::Bytes(bytes) => BodyPiece::Octets(URL_SAFE_NO_PAD.encode(bytes)),
         Segment::File(opened) => {
             let name = segment.path().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
             BodyPiece::File { name: name.unwrap_or_default(), size: opened.len() }

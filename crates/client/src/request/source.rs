@@ -209,7 +209,7 @@ impl Opened {
 }
 
 fn nameless_file() -> io::Result<File> {
-    let name = format!("hoop-{}", hex::encode(hoop_http::Rng.octets::<12>()));
+    let name = format!("hoop-{}", hex::encode(hoop_http::Rng.bytes::<12>()));
     let path = std::env::temp_dir().join(name);
     let mut options = File::options();
     options.read(true).write(true).create_new(true);

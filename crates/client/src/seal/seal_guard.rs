@@ -56,11 +56,11 @@ impl SealGuard {
     pub(crate) fn open(path: &Path, records: u64) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
         lock(&file)?;
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let most = records.saturating_mul(size_of::<Half>() as u64);
-        io::Read::read_to_end(&mut io::Read::take(&file, most), &mut octets)?;
+        io::Read::read_to_end(&mut io::Read::take(&file, most), &mut bytes)?;
         // A half that is cut off was never followed by its record.
-        let halves = octets.as_chunks().0.to_vec();
+        let halves = bytes.as_chunks().0.to_vec();
         Ok(Self(Mutex::new(Inner { halves, file: Some((file, path.to_owned())) })))
     }
 
@@ -106,8 +106,8 @@ fn lock(file: &File) -> io::Result<()> {
 }
 
 #[cfg(unix)]
-fn write_at(file: &File, octets: &[u8], offset: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::write_all_at(file, octets, offset)
+fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
 }
 
 /// What names this run of the machine; `None` where nothing does, and then no upload is resumed.

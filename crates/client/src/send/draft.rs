@@ -59,7 +59,7 @@ impl Draft {
         let credentials = [&upload.credentials.cookie, &upload.credentials.authorization];
         let credentials_len: usize = credentials.into_iter().flatten().map(|value| value.as_bytes().len()).sum();
         let token_len = (token_len(credentials_len) * 4).div_ceil(3);
-        let salt = Rng.octets();
+        let salt = Rng.bytes();
         // Nothing of these two is ever sealed or sent: they have the right lengths.
         let plaintext = measured.clone().into_plaintext(&"-".repeat(token_len)).ok()?;
         let prelude = Prelude::new(salt, RECORD_SIZE, &[0; TICKET_LEN]).expect("a ticket is shorter than a key id");

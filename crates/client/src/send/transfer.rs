@@ -184,7 +184,7 @@ impl Transfer<'_> {
             }
             (self.on_break)(&setback.reason);
             let retry_after = setback.refusal.and_then(|refusal| refusal.retry_after);
-            let wait = BACKOFF.delay(failures, Rng.roll()).max(retry_after.unwrap_or_default());
+            let wait = BACKOFF.delay(failures, Rng.jitter()).max(retry_after.unwrap_or_default());
             tokio::time::sleep(wait.min(RETRY_AFTER_MAX).min(self.patience)).await;
             failures = failures.saturating_add(1);
         }
@@ -204,7 +204,7 @@ impl Transfer<'_> {
                 self.link.close();
                 (self.on_break)(&setback.reason);
                 // Meanwhile the other end writes down what has come, and need not be sent it again.
-                tokio::time::sleep(BACKOFF.delay(0, Rng.roll())).await;
+                tokio::time::sleep(BACKOFF.delay(0, Rng.jitter())).await;
                 Ok(None)
             }
         }

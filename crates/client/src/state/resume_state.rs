@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// The most bytes of a plaintext that are kept in a record: heads and text fields, not files given as bytes.
-const OCTETS_MAX: usize = 256 * 1024;
+const BYTES_MAX: usize = 256 * 1024;
 
 /// How to seal an upload again. Has its ticket's secrets; `Debug` shows none.
 #[derive(Clone, Serialize, Deserialize)]
@@ -53,12 +53,12 @@ pub enum ResumeError {
 impl ResumeState {
     /// Of an upload that is being begun; `None` if a later process could not have its plaintext.
     pub(crate) fn of(ticket: &IssuedTicket, salt: &[u8; SALT_LEN], plaintext: &Plaintext) -> Option<Self> {
-        let mut octets = 0;
+        let mut len = 0;
         let mut runs = Vec::new();
         for segment in plaintext.segments() {
             runs.push(match segment {
                 Segment::Bytes(bytes) => {
-                    octets += bytes.len();
+                    len += bytes.len();
                     Run::Octets(URL_SAFE_NO_PAD.encode(bytes))
                 }
                 Segment::File(opened) => {
@@ -68,7 +68,7 @@ impl ResumeState {
             });
         }
         let ticket = serde_json::to_value(TicketsDocument::of(ticket)).ok()?;
-        (octets <= OCTETS_MAX).then_some(Self { ticket, salt: URL_SAFE_NO_PAD.encode(salt), runs, boot: boot()? })
+        (len <= BYTES_MAX).then_some(Self { ticket, salt: URL_SAFE_NO_PAD.encode(salt), runs, boot: boot()? })
     }
 
     /// The ticket and the salt, if the machine has not been restarted since.
@@ -187,7 +187,7 @@ mod tests {
         pipe.push(Segment::spooled(&b"from a pipe"[..]));
         assert!(ResumeState::of(&issued(1, 9), &[5; 16], &pipe).is_none());
         let mut long = Plaintext::default();
-        long.push(Segment::Bytes(vec![0; OCTETS_MAX + 1].into()));
+        long.push(Segment::Bytes(vec![0; BYTES_MAX + 1].into()));
         assert!(ResumeState::of(&issued(1, 9), &[5; 16], &long).is_none());
     }
 }

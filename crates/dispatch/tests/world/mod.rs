@@ -70,9 +70,9 @@ pub struct World {
 }
 
 pub fn id(number: u32) -> UploadId {
-    let mut octets = [0; 16];
-    octets[..4].copy_from_slice(&number.to_be_bytes());
-    UploadId(octets)
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    UploadId(bytes)
 }
 
 pub const fn device(number: u8) -> AddressKey {
@@ -173,12 +173,12 @@ impl World {
             row.due = wall.plus_secs(u32::try_from(delay.as_secs()).unwrap() + 1);
             return 0;
         }
-        let octets = row.left.min(TURN_BYTES);
-        row.left -= octets;
+        let bytes = row.left.min(TURN_BYTES);
+        row.left -= bytes;
         row.done = row.left == 0 || row.done;
-        *self.served.entry(row.device).or_default() += octets;
+        *self.served.entry(row.device).or_default() += bytes;
         let done = row.done;
-        self.dispatcher.handle_sent(id, octets);
+        self.dispatcher.handle_sent(id, bytes);
         if done {
             self.running.remove(&id);
             self.dispatcher.handle_done(id);
@@ -189,7 +189,7 @@ impl World {
                 self.dispatcher_ended_early(id);
             }
         }
-        octets
+        bytes
     }
 
     pub fn dispatcher_ended_early(&mut self, id: UploadId) {

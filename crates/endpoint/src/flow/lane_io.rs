@@ -35,12 +35,12 @@ impl State {
         if is_shared && let Some(rtt) = self.lanes.entries[at].on.carrier.rtt() {
             self.machine.set_rtt(lane, rtt);
         }
-        let (mut heads, mut head, mut octets, mut data) = (BytesMut::new(), Vec::new(), 0, 0);
-        while octets < batch {
+        let (mut heads, mut head, mut bytes, mut data) = (BytesMut::new(), Vec::new(), 0, 0);
+        while bytes < batch {
             match self.machine.poll_transmit(lane, DATA_MAX.min(batch), now) {
                 None => break,
                 Some(Transmit::Frames(frames)) => {
-                    octets += frames.len();
+                    bytes += frames.len();
                     chunks.push(frames.into());
                 }
                 Some(Transmit::Data(range)) => {
@@ -49,7 +49,7 @@ impl State {
                     heads.extend_from_slice(&head);
                     chunks.push(heads.split().freeze());
                     self.send.slices(range, chunks);
-                    octets += range.len() as usize;
+                    bytes += range.len() as usize;
                     data += range.len();
                 }
             }
@@ -58,7 +58,7 @@ impl State {
             self.statistics.counted(&self.lanes.entries[at].on.network).sent += data;
         }
         let entry = &mut self.lanes.entries[at];
-        if octets > 0 {
+        if bytes > 0 {
             entry.idle = None;
             return Next::Send;
         }
@@ -107,18 +107,18 @@ impl State {
         let mut run = Run::default();
         while let Some(piece) = decoder.next()? {
             match piece {
-                Piece::Data { offset, octets } => {
-                    *data += octets.len() as u64;
+                Piece::Data { offset, bytes } => {
+                    *data += bytes.len() as u64;
                     if run.offset + run.len != offset {
                         self.take_run(lane, &mut run, now)?;
                         run.offset = offset;
                     }
-                    run.len += octets.len() as u64;
-                    run.pieces.push(octets);
+                    run.len += bytes.len() as u64;
+                    run.pieces.push(bytes);
                 }
-                Piece::Frame(octets) => {
+                Piece::Frame(bytes) => {
                     self.take_run(lane, &mut run, now)?;
-                    let frame = Frame::take(&mut &octets[..])?.ok_or(Violation::Unexpected)?;
+                    let frame = Frame::take(&mut &bytes[..])?.ok_or(Violation::Unexpected)?;
                     self.machine.handle(lane, &frame, now)?;
                 }
             }
@@ -133,14 +133,14 @@ impl State {
         let mut at = run.offset;
         run.offset += std::mem::take(&mut run.len);
         let news = self.machine.handle_data(lane, ByteRange::new(at, run.offset), now)?;
-        for octets in run.pieces.drain(..) {
-            let piece = ByteRange::new(at, at + octets.len() as u64);
+        for bytes in run.pieces.drain(..) {
+            let piece = ByteRange::new(at, at + bytes.len() as u64);
             for new in news.iter().map(|new| new.intersect(piece)).filter(|new| !new.is_empty()) {
-                let octets = octets.slice((new.start - at) as usize..(new.end - at) as usize);
+                let bytes = bytes.slice((new.start - at) as usize..(new.end - at) as usize);
                 if let Some(spool) = &mut self.durability.spool {
-                    spool.insert(new.start, octets.clone());
+                    spool.insert(new.start, bytes.clone());
                 }
-                self.receive.insert(new.start, octets);
+                self.receive.insert(new.start, bytes);
             }
             at = piece.end;
         }

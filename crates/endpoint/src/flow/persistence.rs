@@ -34,8 +34,8 @@ impl State {
     }
 
     /// That was read.
-    pub(crate) fn loaded(&mut self, from: u64, octets: Bytes) {
-        self.receive.insert(from, octets);
+    pub(crate) fn loaded(&mut self, from: u64, bytes: Bytes) {
+        self.receive.insert(from, bytes);
         if let Some(spool) = &mut self.durability.spool {
             spool.loaded();
         }

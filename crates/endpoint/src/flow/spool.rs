@@ -38,7 +38,7 @@ pub(crate) struct Spool {
 pub(crate) struct Portion {
     pub(crate) consumed: u64,
     pub(crate) offset: u64,
-    pub(crate) octets: Vec<Bytes>,
+    pub(crate) bytes: Vec<Bytes>,
 }
 
 impl Spool {
@@ -58,8 +58,8 @@ impl Spool {
     }
 
     /// Bytes that have not come before.
-    pub(crate) fn insert(&mut self, offset: u64, octets: Bytes) {
-        self.queue.insert(offset, octets);
+    pub(crate) fn insert(&mut self, offset: u64, bytes: Bytes) {
+        self.queue.insert(offset, bytes);
     }
 
     /// The application needs nothing before `offset` any more.
@@ -75,8 +75,8 @@ impl Spool {
 
     /// Whether somebody is to bring what there is, from now on.
     pub(crate) fn begins(&mut self) -> bool {
-        let has_octets = !self.pending.is_empty() || self.queue.has_ready();
-        let begins = !self.is_busy && (self.is_news || (has_octets && !self.is_stuck));
+        let has_bytes = !self.pending.is_empty() || self.queue.has_ready();
+        let begins = !self.is_busy && (self.is_news || (has_bytes && !self.is_stuck));
         self.is_busy |= begins;
         begins
     }
@@ -91,13 +91,13 @@ impl Spool {
     pub(crate) fn take(&mut self) -> Portion {
         let mut len: usize = self.pending.iter().map(Bytes::len).sum();
         while len < ROUND_MAX
-            && let Some(octets) = self.queue.next(ROUND_MAX - len)
+            && let Some(bytes) = self.queue.next(ROUND_MAX - len)
         {
-            len += octets.len();
-            self.pending.push_back(octets);
+            len += bytes.len();
+            self.pending.push_back(bytes);
         }
-        let octets = self.pending.iter().cloned().collect();
-        Portion { consumed: self.take_consumed(), offset: self.offset, octets }
+        let bytes = self.pending.iter().cloned().collect();
+        Portion { consumed: self.take_consumed(), offset: self.offset, bytes }
     }
 
     /// What lies before `end` is on disk.

@@ -37,13 +37,13 @@ impl MemoryBudget {
     }
 
     /// What is held.
-    pub(crate) fn octets(&self) -> u64 {
-        self.held.octets()
+    pub(crate) fn bytes(&self) -> u64 {
+        self.held.bytes()
     }
 
     /// Whether as much is held as may be.
     pub(crate) fn is_full(&self) -> bool {
-        self.octets() >= self.limit
+        self.bytes() >= self.limit
     }
 
     /// How much more a flow may hold that holds `held` and of which `acked` bytes were acknowledged.
@@ -53,7 +53,7 @@ impl MemoryBudget {
 
     /// How much may be granted of a flow of which `granted` is, and `read` bytes were read: less, where others want it.
     pub(crate) fn to_grant(&self, granted: u64, read: u64) -> u64 {
-        let free = self.limit.saturating_sub(self.granted.octets());
+        let free = self.limit.saturating_sub(self.granted.bytes());
         self.granted.part(self.limit, granted, read).min(granted + free)
     }
 }
@@ -61,7 +61,7 @@ impl MemoryBudget {
 /// Bytes of flows that share a limit.
 #[derive(Default, Debug)]
 struct Pool {
-    octets: AtomicI64,
+    bytes: AtomicI64,
     /// Flows of which there are any.
     holders: AtomicI64,
 }
@@ -69,17 +69,17 @@ struct Pool {
 impl Pool {
     /// One flow holds `now` bytes, and held `before`.
     fn change(&self, before: u64, now: u64) {
-        self.octets.fetch_add(now as i64 - before as i64, Ordering::Relaxed);
+        self.bytes.fetch_add(now as i64 - before as i64, Ordering::Relaxed);
         self.holders.fetch_add(i64::from(now > 0) - i64::from(before > 0), Ordering::Relaxed);
     }
 
-    fn octets(&self) -> u64 {
-        u64::try_from(self.octets.load(Ordering::Relaxed)).unwrap_or(0)
+    fn bytes(&self) -> u64 {
+        u64::try_from(self.bytes.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     /// How many bytes more a flow that holds `held` may have once `acked` were acknowledged, where all together may hold `limit`: what is missing of its [part](Self::part).
     fn room(&self, limit: u64, held: u64, acked: u64) -> u64 {
-        self.part(limit, held, acked).saturating_sub(held).min(limit.saturating_sub(self.octets()))
+        self.part(limit, held, acked).saturating_sub(held).min(limit.saturating_sub(self.bytes()))
     }
 
     /// How many bytes a flow may have.
@@ -88,7 +88,7 @@ impl Pool {
     /// gets no more memory, and with it no more of the rate, than a late one. When more than an eighth is held, a flow gets no more than it has had acknowledged, or [`FIRST`]: a
     /// lane's window grows no faster, and the first of many flows would take most.
     fn part(&self, limit: u64, held: u64, acked: u64) -> u64 {
-        let all = self.octets();
+        let all = self.bytes();
         let others =
             u64::try_from(self.holders.load(Ordering::Relaxed)).unwrap_or(0).saturating_sub(u64::from(held > 0));
         // One part is for whoever comes next.
@@ -108,7 +108,7 @@ mod tests {
             for flow in &mut flows {
                 let full = *flow + all.room(limit, *flow, u64::MAX);
                 all.change(*flow, full);
-                assert!(all.octets() <= limit, "{}", all.octets());
+                assert!(all.bytes() <= limit, "{}", all.bytes());
                 *flow = full.saturating_sub(500);
                 all.change(full, *flow);
             }
@@ -135,7 +135,7 @@ mod tests {
                 let granted = MemoryUse { granted: memory.to_grant(used.granted, u64::MAX).min(200_000), ..used };
                 memory.change(used, granted);
                 *flow = granted;
-                assert!(memory.granted.octets() <= 1_000_000);
+                assert!(memory.granted.bytes() <= 1_000_000);
             }
         }
         let (least, most) =
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(held.room(1_000, 0, u64::MAX), 0);
         held.change(600, 0);
         held.change(400, 0);
-        assert_eq!((held.octets(), held.room(1_000, 0, u64::MAX)), (0, 500));
+        assert_eq!((held.bytes(), held.room(1_000, 0, u64::MAX)), (0, 500));
     }
 
     #[test]

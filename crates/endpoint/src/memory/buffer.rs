@@ -35,22 +35,22 @@ enum Piece {
 impl Piece {
     fn len(&self) -> usize {
         match self {
-            Self::Shared(octets) => octets.len(),
-            Self::Own(octets) => octets.len(),
+            Self::Shared(bytes) => bytes.len(),
+            Self::Own(bytes) => bytes.len(),
         }
     }
 
     fn slice(&self, from: usize, to: usize) -> Bytes {
         match self {
-            Self::Shared(octets) => octets.slice(from..to),
-            Self::Own(octets) => Bytes::copy_from_slice(&octets[from..to]),
+            Self::Shared(bytes) => bytes.slice(from..to),
+            Self::Own(bytes) => Bytes::copy_from_slice(&bytes[from..to]),
         }
     }
 
     fn into_bytes(self) -> Bytes {
         match self {
-            Self::Shared(octets) => octets,
-            Self::Own(octets) => octets.into(),
+            Self::Shared(bytes) => bytes,
+            Self::Own(bytes) => bytes.into(),
         }
     }
 }
@@ -86,21 +86,21 @@ impl SendBuffer {
     }
 
     /// Takes bytes over as they are; short ones are copied.
-    pub(crate) fn push(&mut self, octets: Bytes) {
-        if octets.len() < PIECE_MIN {
-            return self.copy(&octets);
+    pub(crate) fn push(&mut self, bytes: Bytes) {
+        if bytes.len() < PIECE_MIN {
+            return self.copy(&bytes);
         }
-        self.end += octets.len() as u64;
-        self.pieces.push_back(Piece::Shared(octets));
+        self.end += bytes.len() as u64;
+        self.pieces.push_back(Piece::Shared(bytes));
     }
 
     /// Copies bytes.
-    pub(crate) fn copy(&mut self, octets: &[u8]) {
-        self.end += octets.len() as u64;
+    pub(crate) fn copy(&mut self, bytes: &[u8]) {
+        self.end += bytes.len() as u64;
         match self.pieces.back_mut() {
-            Some(Piece::Own(own)) if own.len() + octets.len() <= PIECE_OWN => own.extend_from_slice(octets),
-            _ if octets.len() < PIECE_MIN => self.pieces.push_back(Piece::Own(octets.to_vec())),
-            _ => self.pieces.push_back(Piece::Shared(Bytes::copy_from_slice(octets))),
+            Some(Piece::Own(own)) if own.len() + bytes.len() <= PIECE_OWN => own.extend_from_slice(bytes),
+            _ if bytes.len() < PIECE_MIN => self.pieces.push_back(Piece::Own(bytes.to_vec())),
+            _ => self.pieces.push_back(Piece::Shared(Bytes::copy_from_slice(bytes))),
         }
     }
 
@@ -142,7 +142,7 @@ impl SendBuffer {
 /// What has come in order.
 #[derive(Debug)]
 struct Ready {
-    octets: Bytes,
+    bytes: Bytes,
     /// It is the first of its buffer, and short.
     is_counted: bool,
 }
@@ -206,24 +206,24 @@ impl ReceiveBuffer {
     }
 
     /// Takes in bytes that have not come before.
-    pub(crate) fn insert(&mut self, offset: u64, octets: Bytes) {
+    pub(crate) fn insert(&mut self, offset: u64, bytes: Bytes) {
         if offset != self.whole {
-            return self.insert_early(offset, octets);
+            return self.insert_early(offset, bytes);
         }
-        let is_short = octets.len() < PIECE_WHOLE;
-        self.append(octets, is_short);
+        let is_short = bytes.len() < PIECE_WHOLE;
+        self.append(bytes, is_short);
         while let Some(piece) = self.early.remove(&self.whole) {
             self.early_len -= piece.len() as u64;
             self.append(piece.into_bytes(), false);
         }
     }
 
-    fn append(&mut self, octets: Bytes, is_short: bool) {
-        self.whole += octets.len() as u64;
-        let address = octets.as_ptr().addr();
+    fn append(&mut self, bytes: Bytes, is_short: bool) {
+        self.whole += bytes.len() as u64;
+        let address = bytes.as_ptr().addr();
         let is_counted = is_short && self.latest.is_none_or(|latest| address.wrapping_sub(latest) >= BUFFER);
-        if octets.len() < PIECE_MIN || (is_short && self.buffers + usize::from(is_counted) > self.buffers_max) {
-            self.tail.extend_from_slice(&octets);
+        if bytes.len() < PIECE_MIN || (is_short && self.buffers + usize::from(is_counted) > self.buffers_max) {
+            self.tail.extend_from_slice(&bytes);
             if self.tail.len() >= PIECE_OWN {
                 self.end_tail();
             }
@@ -233,29 +233,29 @@ impl ReceiveBuffer {
         if is_counted {
             (self.buffers, self.latest) = (self.buffers + 1, Some(address));
         }
-        self.ready.push_back(Ready { octets, is_counted });
+        self.ready.push_back(Ready { bytes, is_counted });
     }
 
     fn end_tail(&mut self) {
         if !self.tail.is_empty() {
-            self.ready.push_back(Ready { octets: self.tail.split().freeze(), is_counted: false });
+            self.ready.push_back(Ready { bytes: self.tail.split().freeze(), is_counted: false });
         }
     }
 
-    fn insert_early(&mut self, offset: u64, octets: Bytes) {
-        self.early_len += octets.len() as u64;
-        if octets.len() >= PIECE_WHOLE {
-            self.early.insert(offset, Piece::Shared(octets));
+    fn insert_early(&mut self, offset: u64, bytes: Bytes) {
+        self.early_len += bytes.len() as u64;
+        if bytes.len() >= PIECE_WHOLE {
+            self.early.insert(offset, Piece::Shared(bytes));
             return;
         }
-        let (before, end) = (self.early.range_mut(..offset).next_back(), offset + octets.len() as u64);
+        let (before, end) = (self.early.range_mut(..offset).next_back(), offset + bytes.len() as u64);
         if let Some((at, Piece::Own(own))) = before
             && at + own.len() as u64 == offset
-            && own.len() + octets.len() <= PIECE_OWN
+            && own.len() + bytes.len() <= PIECE_OWN
         {
-            return own.extend_from_slice(&octets);
+            return own.extend_from_slice(&bytes);
         }
-        let mut own = octets.to_vec();
+        let mut own = bytes.to_vec();
         if let Some(Piece::Own(next)) = self.early.get(&end)
             && next.len() <= PIECE_PREPEND
         {
@@ -267,18 +267,18 @@ impl ReceiveBuffer {
 
     /// The next bytes, at most `most`.
     pub(crate) fn next(&mut self, most: usize) -> Option<Bytes> {
-        let octets = match self.ready.front_mut() {
-            Some(first) if first.octets.len() > most => first.octets.split_to(most),
+        let bytes = match self.ready.front_mut() {
+            Some(first) if first.bytes.len() > most => first.bytes.split_to(most),
             Some(_) => {
-                let Ready { octets, is_counted } = self.ready.pop_front()?;
+                let Ready { bytes, is_counted } = self.ready.pop_front()?;
                 self.buffers -= usize::from(is_counted);
-                octets
+                bytes
             }
             None if self.tail.is_empty() => return None,
             None => self.tail.split_to(most.min(self.tail.len())).freeze(),
         };
-        self.read += octets.len() as u64;
-        Some(octets)
+        self.read += bytes.len() as u64;
+        Some(bytes)
     }
 
     /// Drops all that is ready, as if it had been read.
@@ -304,34 +304,34 @@ mod tests {
     use rand_core::{Rng as _, SeedableRng as _};
     use rand_pcg::Pcg64Mcg;
 
-    fn octets(range: ByteRange) -> Bytes {
+    fn bytes(range: ByteRange) -> Bytes {
         (range.start..range.end).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
     }
 
     #[test]
     fn any_order_of_any_pieces_is_read_in_order() {
         for seed in 0..200 {
-            let mut dice = Pcg64Mcg::seed_from_u64(seed);
+            let mut rng = Pcg64Mcg::seed_from_u64(seed);
             let mut ranges = Vec::new();
             let mut at = 0;
             while at < 60_000 {
-                let most = [2, 600, 5_000][dice.next_u32() as usize % 3];
-                let end = at + 1 + dice.next_u64() % most;
+                let most = [2, 600, 5_000][rng.next_u32() as usize % 3];
+                let end = at + 1 + rng.next_u64() % most;
                 ranges.push(ByteRange::new(at, end));
                 at = end;
             }
             for i in 0..ranges.len() {
-                let with = (i + dice.next_u32() as usize % 20).min(ranges.len() - 1);
+                let with = (i + rng.next_u32() as usize % 20).min(ranges.len() - 1);
                 ranges.swap(i, with);
             }
             let (mut buffer, mut read) = (ReceiveBuffer::new(0), Vec::new());
             for range in ranges {
-                buffer.insert(range.start, octets(range));
-                while let Some(some) = buffer.next(1 + dice.next_u32() as usize % 3_000) {
+                buffer.insert(range.start, bytes(range));
+                while let Some(some) = buffer.next(1 + rng.next_u32() as usize % 3_000) {
                     read.extend_from_slice(&some);
                 }
             }
-            assert!(read == octets(ByteRange::new(0, at)), "seed {seed}");
+            assert!(read == bytes(ByteRange::new(0, at)), "seed {seed}");
             assert!(buffer.early.is_empty() && !buffer.has_ready());
             assert_eq!((buffer.held(), buffer.buffers), (0, 0));
         }
@@ -373,18 +373,18 @@ mod tests {
                 let mut packets = Bytes::from(vec![7; BUFFER]);
                 came.extend(std::iter::from_fn(|| (packets.len() >= 1_200).then(|| packets.split_to(1_200))));
             }
-            for octets in &came {
-                buffer.insert(offset, octets.clone());
-                offset += octets.len() as u64;
+            for bytes in &came {
+                buffer.insert(offset, bytes.clone());
+                offset += bytes.len() as u64;
             }
-            for octets in &came {
-                assert_eq!(buffer.next(usize::MAX).expect("it came").as_ptr(), octets.as_ptr());
+            for bytes in &came {
+                assert_eq!(buffer.next(usize::MAX).expect("it came").as_ptr(), bytes.as_ptr());
             }
         }
     }
 
     #[test]
-    fn single_octets_in_any_order_cost_few_pieces() {
+    fn single_bytes_in_any_order_cost_few_pieces() {
         let mut buffer = ReceiveBuffer::new(0);
         (1..100_000).rev().for_each(|at| buffer.insert(at, Bytes::from_static(b"x")));
         assert!(buffer.early.len() < 100, "{} pieces", buffer.early.len());
@@ -395,19 +395,19 @@ mod tests {
 
     #[test]
     fn what_is_sent_again_is_what_was_written() {
-        let mut dice = Pcg64Mcg::seed_from_u64(1);
+        let mut rng = Pcg64Mcg::seed_from_u64(1);
         let mut buffer = SendBuffer::new(10);
         while buffer.end() < 200_000 {
-            let range = ByteRange::new(buffer.end(), buffer.end() + 1 + dice.next_u64() % 3_000);
-            if dice.next_u32().is_multiple_of(2) { buffer.push(octets(range)) } else { buffer.copy(&octets(range)) }
+            let range = ByteRange::new(buffer.end(), buffer.end() + 1 + rng.next_u64() % 3_000);
+            if rng.next_u32().is_multiple_of(2) { buffer.push(bytes(range)) } else { buffer.copy(&bytes(range)) }
         }
         for _ in 0..1_000 {
-            let start = buffer.start + dice.next_u64() % buffer.len();
-            let range = ByteRange::new(start, start + 1 + dice.next_u64() % (buffer.end() - start));
+            let start = buffer.start + rng.next_u64() % buffer.len();
+            let range = ByteRange::new(start, start + 1 + rng.next_u64() % (buffer.end() - start));
             let mut slices = Vec::new();
             buffer.slices(range, &mut slices);
-            assert_eq!(slices.concat(), octets(range));
-            buffer.drop_before(buffer.start + dice.next_u64() % 400);
+            assert_eq!(slices.concat(), bytes(range));
+            buffer.drop_before(buffer.start + rng.next_u64() % 400);
         }
     }
 }

@@ -12,7 +12,7 @@ pub(crate) enum Piece {
         /// Where the first of them belongs.
         offset: u64,
         /// At least one.
-        octets: Bytes,
+        bytes: Bytes,
     },
     /// The bytes of another frame, whole.
     Frame(Bytes),
@@ -91,12 +91,12 @@ impl FrameDecoder {
     }
 
     fn data(&mut self, offset: u64, missing: usize) -> Piece {
-        let octets = self.chunk.split_to(missing.min(self.chunk.len()));
-        self.payload = match missing - octets.len() {
+        let bytes = self.chunk.split_to(missing.min(self.chunk.len()));
+        self.payload = match missing - bytes.len() {
             0 => Payload::None,
-            missing => Payload::Data { offset: offset + octets.len() as u64, missing },
+            missing => Payload::Data { offset: offset + bytes.len() as u64, missing },
         };
-        Piece::Data { offset, octets }
+        Piece::Data { offset, bytes }
     }
 
     fn skip(&mut self, missing: usize) {
@@ -132,9 +132,9 @@ impl FrameDecoder {
 }
 
 /// How long the frame at the front is, if it is whole.
-fn whole(octets: &[u8]) -> Result<Option<usize>, FrameError> {
-    let mut rest = octets;
-    Ok(Frame::take(&mut rest)?.map(|_| octets.len() - rest.len()))
+fn whole(bytes: &[u8]) -> Result<Option<usize>, FrameError> {
+    let mut rest = bytes;
+    Ok(Frame::take(&mut rest)?.map(|_| bytes.len() - rest.len()))
 }
 
 #[cfg(test)]
@@ -149,10 +149,10 @@ mod tests {
             decoder.push(Bytes::copy_from_slice(chunk));
             while let Some(piece) = decoder.next().expect("frames") {
                 match (all.last_mut(), piece) {
-                    (Some(Piece::Data { offset, octets }), Piece::Data { offset: next, octets: more })
-                        if *offset + octets.len() as u64 == next =>
+                    (Some(Piece::Data { offset, bytes }), Piece::Data { offset: next, bytes: more })
+                        if *offset + bytes.len() as u64 == next =>
                     {
-                        *octets = [&octets[..], &more].concat().into();
+                        *bytes = [&bytes[..], &more].concat().into();
                     }
                     (_, piece) => all.push(piece),
                 }
@@ -163,25 +163,25 @@ mod tests {
 
     #[test]
     fn frames_are_the_same_wherever_their_chunks_end() {
-        let mut octets = Vec::new();
-        let data = |octets: &mut Vec<u8>, offset, len: usize| {
-            put_data_head(octets, offset, len);
-            octets.extend((0..len).map(|at| at as u8));
+        let mut bytes = Vec::new();
+        let data = |bytes: &mut Vec<u8>, offset, len: usize| {
+            put_data_head(bytes, offset, len);
+            bytes.extend((0..len).map(|at| at as u8));
         };
-        Frame::Ack { received: 70, credit: 1 << 20 }.put(&mut octets);
-        data(&mut octets, 5, 300);
-        octets.extend([0x40, 0x40, 3, 9, 9, 9, 0x40, 0x41, 0]);
-        data(&mut octets, 1 << 33, 1);
-        Frame::Fin { end: 12 }.put(&mut octets);
-        Frame::Park.put(&mut octets);
-        data(&mut octets, 7_000, 2_000);
-        let whole = pieces(std::iter::once(&octets[..]));
+        Frame::Ack { received: 70, credit: 1 << 20 }.put(&mut bytes);
+        data(&mut bytes, 5, 300);
+        bytes.extend([0x40, 0x40, 3, 9, 9, 9, 0x40, 0x41, 0]);
+        data(&mut bytes, 1 << 33, 1);
+        Frame::Fin { end: 12 }.put(&mut bytes);
+        Frame::Park.put(&mut bytes);
+        data(&mut bytes, 7_000, 2_000);
+        let whole = pieces(std::iter::once(&bytes[..]));
         assert_eq!(whole.len(), 6);
         for size in 1..400 {
-            assert_eq!(pieces(octets.chunks(size)), whole, "chunks of {size}");
+            assert_eq!(pieces(bytes.chunks(size)), whole, "chunks of {size}");
         }
-        for cut in 0..octets.len() {
-            assert_eq!(pieces([&octets[..cut], &octets[cut..]].into_iter()), whole, "cut at {cut}");
+        for cut in 0..bytes.len() {
+            assert_eq!(pieces([&bytes[..cut], &bytes[cut..]].into_iter()), whole, "cut at {cut}");
         }
     }
 }

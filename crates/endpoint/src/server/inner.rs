@@ -216,8 +216,8 @@ impl Owner for ServerInner {
     }
 
     fn load(&self, flow: &Arc<FlowInner>) {
-        if let Some(octets) = self.config.byte_store.clone() {
-            tokio::spawn(spooler::load(octets, flow.clone()));
+        if let Some(bytes) = self.config.byte_store.clone() {
+            tokio::spawn(spooler::load(bytes, flow.clone()));
         }
     }
 

@@ -88,16 +88,16 @@ impl ServerInner {
 
     pub(super) async fn find(&self, name: FlowName) -> Result<Found, ()> {
         let Some(store) = self.config.store.clone() else { return Ok(Found::Unknown) };
-        let octets = self.config.byte_store.clone();
+        let bytes = self.config.byte_store.clone();
         let found = tokio::task::spawn_blocking(move || {
             let found = store.take(name)?;
-            let (Found::Kept(kept), Some(octets)) = (&found, octets) else { return Ok(found) };
+            let (Found::Kept(kept), Some(bytes)) = (&found, bytes) else { return Ok(found) };
             if !kept.spools {
                 return Ok(found);
             }
             // What is said to be kept may have been appended a moment ago, and be lost if a sync fails.
-            let synced = octets.sync();
-            let is_lost = octets.held(name).is_some_and(|held| held.end < kept.record.kept);
+            let synced = bytes.sync();
+            let is_lost = bytes.held(name).is_some_and(|held| held.end < kept.record.kept);
             if synced.is_err() || is_lost {
                 store.put(kept, Life::Parked, When::Later)?;
             }
@@ -229,10 +229,10 @@ impl ServerInner {
     /// Tells the store what the application needs no more: whoever takes a parked flow from there goes on behind it.
     async fn consume_now(&self, flow: &FlowInner) -> Result<(), StoreError> {
         let consumed = flow.peek().durability.spool.as_mut().map(|spool| spool.take_consumed());
-        let (Some(offset), Some(octets), name) = (consumed, self.config.byte_store.clone(), flow.name) else {
+        let (Some(offset), Some(bytes), name) = (consumed, self.config.byte_store.clone(), flow.name) else {
             return Ok(());
         };
-        let told = tokio::task::spawn_blocking(move || octets.consume(name, offset)).await;
+        let told = tokio::task::spawn_blocking(move || bytes.consume(name, offset)).await;
         told.unwrap_or_else(|_| Err(shutting_down()))
     }
 }

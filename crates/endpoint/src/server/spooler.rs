@@ -37,7 +37,7 @@ struct Brought {
 /// Does all jobs, until nobody gives any more. A flow has at most one of each kind waiting, so flows bound them.
 pub(super) async fn spool(
     flows: Arc<dyn FlowStore>,
-    octets: Arc<dyn ByteStore>,
+    bytes: Arc<dyn ByteStore>,
     mut jobs: mpsc::UnboundedReceiver<Job>,
     is_touched: Arc<AtomicBool>,
 ) {
@@ -54,8 +54,8 @@ pub(super) async fn spool(
                 continue;
             }
         }
-        let (flows, octets) = (flows.clone(), octets.clone());
-        let Ok((brought, synced)) = spawn_blocking(move || bring(round, &*flows, &*octets)).await else { return };
+        let (flows, bytes) = (flows.clone(), bytes.clone());
+        let Ok((brought, synced)) = spawn_blocking(move || bring(round, &*flows, &*bytes)).await else { return };
         // After it, for whoever has the store sync what it was told.
         is_touched.store(true, Ordering::Relaxed);
         if let Err(error) = &synced {
@@ -86,15 +86,15 @@ pub(super) fn remove(name: FlowName, code: u64, flows: &dyn FlowStore) {
     }
 }
 
-fn bring(round: Vec<Job>, flows: &dyn FlowStore, octets: &dyn ByteStore) -> (Vec<Brought>, Result<(), StoreError>) {
-    let (mut brought, mut has_octets) = (Vec::new(), false);
+fn bring(round: Vec<Job>, flows: &dyn FlowStore, bytes: &dyn ByteStore) -> (Vec<Brought>, Result<(), StoreError>) {
+    let (mut brought, mut has_bytes) = (Vec::new(), false);
     for job in round {
         match job {
             Job::Bring(flow) => {
                 let Some(portion) = take_portion(&flow) else { continue };
                 let (start, name) = (portion.offset, flow.name);
-                let (end, done) = append(name, &portion, octets);
-                has_octets |= end > start;
+                let (end, done) = append(name, &portion, bytes);
+                has_bytes |= end > start;
                 if let Err(error) = &done {
                     tracing::warn!(flow = %name.flow, %error, "what a device sent is not taken");
                 }
@@ -103,11 +103,11 @@ fn bring(round: Vec<Job>, flows: &dyn FlowStore, octets: &dyn ByteStore) -> (Vec
             Job::Remove(name, code) => remove(name, code, flows),
         }
     }
-    let synced = if has_octets { octets.sync() } else { Ok(()) };
+    let synced = if has_bytes { bytes.sync() } else { Ok(()) };
     if synced.is_ok() {
         for brought in &mut brought {
             // Another's sync may have failed since it was appended, and it is lost.
-            let held = octets.held(brought.flow.name).map_or(brought.end, |held| held.end);
+            let held = bytes.held(brought.flow.name).map_or(brought.end, |held| held.end);
             if held < brought.end {
                 (brought.end, brought.is_stuck) = (held.max(brought.start), true);
             }
@@ -117,17 +117,17 @@ fn bring(round: Vec<Job>, flows: &dyn FlowStore, octets: &dyn ByteStore) -> (Vec
 }
 
 /// Appends as much as the store takes, and says how far that was.
-fn append(name: FlowName, portion: &Portion, octets: &dyn ByteStore) -> (u64, Result<(), StoreError>) {
+fn append(name: FlowName, portion: &Portion, bytes: &dyn ByteStore) -> (u64, Result<(), StoreError>) {
     let consume = |at| {
-        if let Err(error) = octets.consume(name, portion.consumed.min(at)) {
+        if let Err(error) = bytes.consume(name, portion.consumed.min(at)) {
             // The bytes are gone nevertheless.
             tracing::warn!(flow = %name.flow, %error, "the store of bytes cannot be written");
         }
     };
     let mut at = portion.offset;
     consume(at);
-    for chunk in &portion.octets {
-        if let Err(error) = octets.append(name, at, chunk) {
+    for chunk in &portion.bytes {
+        if let Err(error) = bytes.append(name, at, chunk) {
             return (at, Err(error));
         }
         let start = at;
@@ -141,10 +141,10 @@ fn append(name: FlowName, portion: &Portion, octets: &dyn ByteStore) -> (u64, Re
 }
 
 /// Reads some of what an earlier server has left of a flow, for its application.
-pub(super) async fn load(octets: Arc<dyn ByteStore>, flow: Arc<FlowInner>) {
+pub(super) async fn load(bytes: Arc<dyn ByteStore>, flow: Arc<FlowInner>) {
     loop {
         let (name, (from, len)) = (flow.name, flow.peek().to_load());
-        let reading = octets.clone();
+        let reading = bytes.clone();
         let read = spawn_blocking(move || {
             let mut into = vec![0; len];
             let len = reading.read(name, from, &mut into)?;
@@ -152,7 +152,7 @@ pub(super) async fn load(octets: Arc<dyn ByteStore>, flow: Arc<FlowInner>) {
             Ok(into)
         });
         match read.await {
-            Ok(Ok(octets)) if !octets.is_empty() => return flow.act(|state, _| state.loaded(from, octets.into())),
+            Ok(Ok(bytes)) if !bytes.is_empty() => return flow.act(|state, _| state.loaded(from, bytes.into())),
             Ok(Err(StoreError::Disk(error))) => {
                 tracing::warn!(flow = %name.flow, %error, "what a device sent cannot be read");
                 sleep(AGAIN).await;

@@ -44,7 +44,7 @@ impl Drop for Seeded {
     }
 }
 
-pub fn dice(seed: u64) -> Pcg64Mcg {
+pub fn rng(seed: u64) -> Pcg64Mcg {
     Pcg64Mcg::seed_from_u64(seed)
 }
 
@@ -97,17 +97,17 @@ impl World {
 }
 
 /// The bytes of a stream from an offset on; `of` tells streams apart.
-pub fn octets(of: u64, offset: u64, len: usize) -> Vec<u8> {
-    let octet = |at: u64| ((at ^ of.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
-    (offset..offset + len as u64).map(octet).collect()
+pub fn bytes(of: u64, offset: u64, len: usize) -> Vec<u8> {
+    let byte = |at: u64| ((at ^ of.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    (offset..offset + len as u64).map(byte).collect()
 }
 
 /// Writes a stream of so many bytes, in pieces of any size.
 pub async fn write_all(to: &mut (impl AsyncWrite + Unpin), of: u64, len: u64, seed: u64) {
-    let (mut dice, mut at) = (dice(seed), 0);
+    let (mut rng, mut at) = (rng(seed), 0);
     while at < len {
-        let piece = (1 + dice.next_u64() % 100_000).min(len - at) as usize;
-        to.write_all(&octets(of, at, piece)).await.expect("it takes the bytes");
+        let piece = (1 + rng.next_u64() % 100_000).min(len - at) as usize;
+        to.write_all(&bytes(of, at, piece)).await.expect("it takes the bytes");
         at += piece as u64;
     }
     to.shutdown().await.expect("it takes the end");
@@ -121,7 +121,7 @@ pub async fn read_all(from: &mut (impl AsyncRead + Unpin), of: u64, len: u64) {
         if read == 0 {
             break;
         }
-        assert!(buffer[..read] == octets(of, at, read), "bytes {at} to {}", at + read as u64);
+        assert!(buffer[..read] == bytes(of, at, read), "bytes {at} to {}", at + read as u64);
         at += read as u64;
     }
     assert_eq!(at, len, "how long the stream is");

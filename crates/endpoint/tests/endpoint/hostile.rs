@@ -27,10 +27,10 @@ fn put(frames: &[Frame<'_>]) -> Vec<u8> {
     out
 }
 
-fn data(offset: u64, octets: &[u8]) -> Vec<u8> {
+fn data(offset: u64, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    put_data_head(&mut out, offset, octets.len());
-    [out, octets.to_vec()].concat()
+    put_data_head(&mut out, offset, bytes.len());
+    [out, bytes.to_vec()].concat()
 }
 
 /// One end of a carrier, on which frames are said by hand.
@@ -50,15 +50,15 @@ impl Raw {
     }
 
     /// Says bytes on a new lane.
-    async fn say(&self, octets: &[u8]) -> Said {
+    async fn say(&self, bytes: &[u8]) -> Said {
         let mut lane = self.carrier.open().await.unwrap();
-        lane.sender.send(&mut [Bytes::copy_from_slice(octets)]).await.unwrap();
+        lane.sender.send(&mut [Bytes::copy_from_slice(bytes)]).await.unwrap();
         Said { lane, come: Vec::new() }
     }
 
     /// What is answered to that first; None: nothing, and the lane is closed.
-    async fn answer(&self, octets: &[u8]) -> Option<Refusal> {
-        match self.say(octets).await.next().await? {
+    async fn answer(&self, bytes: &[u8]) -> Option<Refusal> {
+        match self.say(bytes).await.next().await? {
             Heard::Refused(refusal) => Some(refusal),
             heard => panic!("{heard:?}"),
         }
@@ -79,8 +79,8 @@ enum Heard {
 }
 
 impl Said {
-    async fn send(&mut self, octets: &[u8]) {
-        let _ = self.lane.sender.send(&mut [Bytes::copy_from_slice(octets)]).await;
+    async fn send(&mut self, bytes: &[u8]) {
+        let _ = self.lane.sender.send(&mut [Bytes::copy_from_slice(bytes)]).await;
     }
 
     /// The next frame; None: the lane is closed.
@@ -96,9 +96,9 @@ impl Said {
                 self.come = rest.to_vec();
                 return Some(heard);
             }
-            let octets =
+            let bytes =
                 timeout(HOUR, self.lane.receiver.receive(100_000)).await.expect("an answer or an end").ok()??;
-            self.come.extend_from_slice(&octets);
+            self.come.extend_from_slice(&bytes);
         }
     }
 
@@ -157,7 +157,7 @@ async fn a_stranger_without_the_key_hears_only_unknown_and_the_flow_goes_on() {
     let key = device.record().key;
     let stranger = FlowName { device: DeviceId([8; 20]), ..there };
     let thief = DeviceKey([1; 32]);
-    for (what, octets) in [
+    for (what, bytes) in [
         ("a device that is not known", open(stranger, KEY, binding)),
         ("a wrong key", open(name(1), thief, binding)),
         ("the flow that is there, with a wrong key", open(there, thief, binding)),
@@ -168,11 +168,11 @@ async fn a_stranger_without_the_key_hears_only_unknown_and_the_flow_goes_on() {
         ("a resuming that was heard on another carrier", resume(there, key, 9, 0, other.binding())),
         ("the flow's number at another device", resume(stranger, key, 9, 0, binding)),
     ] {
-        assert_eq!(raw.answer(&octets).await, Some(Refusal::Unknown), "{what}");
+        assert_eq!(raw.answer(&bytes).await, Some(Refusal::Unknown), "{what}");
     }
     assert!(matches!(raw.answer(&resume(there, key, 1, 0, binding)).await, Some(Refusal::Stale { .. })));
-    for octets in [&b"GET / HTTP/1.1\r\n\r\n"[..], &put(&[Frame::Park]), &data(0, b"x"), &[0x3f, 0]] {
-        assert_eq!(raw.answer(octets).await, None, "{octets:?}");
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &put(&[Frame::Park]), &data(0, b"x"), &[0x3f, 0]] {
+        assert_eq!(raw.answer(bytes).await, None, "{bytes:?}");
     }
     is_unharmed(&mut device, &mut server).await;
     assert_eq!((world.server.flows(), device.stats().networks.len()), (1, 1));
@@ -203,7 +203,7 @@ async fn a_device_that_breaks_the_rules_loses_the_lane_and_not_the_flow() {
     assert!(matches!(first.next().await, Some(Heard::Attached)));
     let (ack, fin) = (Frame::Ack { received: 5, credit: 1 << 20 }, Frame::Fin { end: 3 });
     let cut: Vec<_> = data(0, b"abcdef")[..5].to_vec();
-    for (epoch, (what, octets)) in (2..).zip([
+    for (epoch, (what, bytes)) in (2..).zip([
         ("bytes beyond the credit", data(99_999, b"xx")),
         ("an acknowledgement of what was not sent", put(&[ack])),
         ("bytes past the end", [put(&[fin]), data(2, b"xx")].concat()),
@@ -217,7 +217,7 @@ async fn a_device_that_breaks_the_rules_loses_the_lane_and_not_the_flow() {
     ]) {
         let mut said = raw.say(&resume(name(1), key, epoch, 0, raw.binding())).await;
         assert!(matches!(said.next().await, Some(Heard::Attached)), "{what}");
-        said.send(&octets).await;
+        said.send(&bytes).await;
         if what == "a frame that breaks off" {
             said.lane.sender.finish().await.unwrap();
         }
@@ -323,14 +323,14 @@ async fn what_a_peer_that_never_reads_costs_is_bounded_and_others_are_served() {
     let raw = Raw::to(&world.server);
     let never = raw.say(&open(name(1), KEY, raw.binding())).await;
     let mut server = world.server.accept().await.unwrap();
-    let block = octets(1, 0, 100_000);
+    let block = bytes(1, 0, 100_000);
     let writes = async {
         loop {
             server.write_all(&block).await.unwrap();
         }
     };
     assert!(timeout(SOON, writes).await.is_err(), "whoever writes waits");
-    assert_eq!(world.server.octets(), 300_000);
+    assert_eq!(world.server.bytes(), 300_000);
     // An application that never reads makes the device wait.
     world.connect("wifi");
     let (mut device, at_server) = world.flow(FlowOptions { send_buffer: 50_000, ..FlowOptions::default() }).await;
@@ -340,7 +340,7 @@ async fn what_a_peer_that_never_reads_costs_is_bounded_and_others_are_served() {
         }
     };
     assert!(timeout(SOON, writes).await.is_err());
-    assert_eq!(world.server.octets(), 300_000 + 64 * 1024, "its window is full");
+    assert_eq!(world.server.bytes(), 300_000 + 64 * 1024, "its window is full");
     assert_eq!(at_server.stats().read, 0);
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
     is_unharmed(&mut device, &mut server).await;
@@ -362,7 +362,7 @@ async fn devices_share_the_credit_and_a_greedy_one_leaves_others_their_share() {
         end
     };
     let greedy = device(greedy);
-    let (mut flows, block) = (Vec::new(), octets(3, 0, 100_000));
+    let (mut flows, block) = (Vec::new(), bytes(3, 0, 100_000));
     for _ in 0..FLOWS {
         let mut flow = greedy.open("test", FlowOptions { send_buffer: 8 << 20, ..FlowOptions::default() }).unwrap();
         let mut at_server = server.accept().await.unwrap();
@@ -375,12 +375,12 @@ async fn devices_share_the_credit_and_a_greedy_one_leaves_others_their_share() {
         flows.push((flow, at_server));
     }
     // And now nothing.
-    let ahead = octets(3, 0, 4_000_000);
+    let ahead = bytes(3, 0, 4_000_000);
     for (flow, _) in &mut flows {
         flow.write_all(&ahead).await.unwrap();
     }
     sleep(SOON).await;
-    let held = server.octets();
+    let held = server.bytes();
     assert!(held > 2_000_000, "flows have more than the least: {held}");
     assert!(held <= limits.memory_of_device + FLOWS as u64 * 64 * 1024, "{held}");
     assert!(flows.iter().all(|(flow, _)| flow.stats().acknowledged >= 2_000_000 + 64 * 1024), "each has the least");
@@ -388,7 +388,7 @@ async fn devices_share_the_credit_and_a_greedy_one_leaves_others_their_share() {
     let mut flow = other.open("test", FlowOptions::default()).unwrap();
     let mut at_server = server.accept().await.unwrap();
     is_unharmed(&mut flow, &mut at_server).await;
-    let (alone, mut read) = (octets(3, 0, 1_500_000), vec![0; 500_000]);
+    let (alone, mut read) = (bytes(3, 0, 1_500_000), vec![0; 500_000]);
     flow.write_all(&alone).await.unwrap();
     timeout(SOON, at_server.read_exact(&mut read)).await.expect("it comes").unwrap();
     sleep(SOON).await;
@@ -407,7 +407,7 @@ async fn what_nobody_has_read_counts_as_its_devices_after_the_flow_has_ended() {
     let limits = ServerLimits { memory: 40_000_000, memory_of_device: 3_000_000, ..ServerLimits::default() };
     let world = World::with(ServerConfig { limits, ..server_config() });
     world.connect("wifi");
-    let (block, mut unread, mut ended) = (octets(3, 0, 100_000), Vec::new(), 0);
+    let (block, mut unread, mut ended) = (bytes(3, 0, 100_000), Vec::new(), 0);
     for _ in 0..FLOWS {
         let mut flow = world.device.open("test", FlowOptions::default()).unwrap();
         let mut at_server = world.server.accept().await.unwrap();
@@ -428,7 +428,7 @@ async fn what_nobody_has_read_counts_as_its_devices_after_the_flow_has_ended() {
         unread.push(at_server);
     }
     assert!((3..FLOWS).contains(&ended), "{ended} ended as they should");
-    let held = world.server.octets();
+    let held = world.server.bytes();
     assert!(held > 2_000_000 && held <= limits.memory_of_device + FLOWS as u64 * 64 * 1024, "{held}");
     drop(unread);
     let mut flow = world.device.open("test", FlowOptions::default()).unwrap();
@@ -437,25 +437,25 @@ async fn what_nobody_has_read_counts_as_its_devices_after_the_flow_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn octets_that_come_before_their_turn_count_until_they_are_read() {
+async fn bytes_that_come_before_their_turn_count_until_they_are_read() {
     let limits = ServerLimits { memory: 50_000, ..ServerLimits::default() };
     let world = World::with(ServerConfig { limits, ..server_config() });
     let raw = Raw::to(&world.server);
     let mut said = raw.say(&open(name(1), KEY, raw.binding())).await;
     let mut server = world.server.accept().await.unwrap();
-    let stream = octets(1, 0, 61_000);
+    let stream = bytes(1, 0, 61_000);
     for from in [41_000, 21_000, 1_000] {
         said.send(&data(from, &stream[from as usize..from as usize + 20_000])).await;
     }
     sleep(SOON).await;
-    assert_eq!(world.server.octets(), 60_000);
+    assert_eq!(world.server.bytes(), 60_000);
     let answer = raw.answer(&open(name(2), KEY, raw.binding())).await;
     assert!(matches!(answer, Some(Refusal::Busy { .. })), "{answer:?}");
     said.send(&data(0, &stream[..1_000])).await;
     let mut read = vec![0; stream.len()];
     timeout(SOON, server.read_exact(&mut read)).await.expect("all has come").unwrap();
     assert!(read == stream);
-    assert_eq!(world.server.octets(), 0);
+    assert_eq!(world.server.bytes(), 0);
     let mut other = raw.say(&open(name(3), KEY, raw.binding())).await;
     assert!(matches!(other.next().await, Some(Heard::Attached)));
 }
@@ -469,7 +469,7 @@ async fn a_server_over_its_memory_opens_no_flow_makes_writers_wait_and_recovers(
     let (_second, mut also) = world.flow(FlowOptions::default()).await;
     let (_third, mut third) = world.flow(FlowOptions::default()).await;
     carrier.close();
-    let block = octets(2, 0, 50_000);
+    let block = bytes(2, 0, 50_000);
     for server in [&mut server, &mut also, &mut third] {
         let writes = async {
             for _ in 0..10 {
@@ -478,7 +478,7 @@ async fn a_server_over_its_memory_opens_no_flow_makes_writers_wait_and_recovers(
         };
         assert!(timeout(SOON, writes).await.is_err());
     }
-    assert!((150_000..=200_000).contains(&world.server.octets()), "{}", world.server.octets());
+    assert!((150_000..=200_000).contains(&world.server.bytes()), "{}", world.server.bytes());
     let raw = Raw::to(&world.server);
     let answer = raw.answer(&open(name(1), KEY, raw.binding())).await;
     assert!(matches!(answer, Some(Refusal::Busy { .. })), "{answer:?}");
@@ -511,7 +511,7 @@ async fn an_absent_device_holds_at_most_its_share_of_the_servers_memory() {
         written.push((said, at_server));
     }
     // What is beyond is one write of each flow.
-    assert!((500_000..2_600_000).contains(&server.octets()), "{}", server.octets());
+    assert!((500_000..2_600_000).contains(&server.bytes()), "{}", server.bytes());
     let (device, at_server) = carrier();
     server.serve(at_server, "wifi");
     let device_of_other = Device::new(DeviceConfig { host: other, ..device_config() });
@@ -582,8 +582,8 @@ async fn liar(options: FlowOptions, answer: impl Fn(&Open<'_>, Binding) -> Vec<u
     let mut lanes = Vec::new();
     let serve = async {
         while let Ok(mut lane) = theirs.accept().await {
-            let octets = lane.receiver.receive(100_000).await.unwrap().unwrap();
-            let Ok(Some(frame)) = Frame::take(&mut &octets[..]) else { panic!("no frame") };
+            let bytes = lane.receiver.receive(100_000).await.unwrap().unwrap();
+            let Ok(Some(frame)) = Frame::take(&mut &bytes[..]) else { panic!("no frame") };
             if let Frame::Open(open) = frame {
                 lane.sender.send(&mut [answer(&open, theirs.binding()).into()]).await.unwrap();
             }
@@ -646,7 +646,7 @@ async fn a_flow_that_takes_more_or_ends_while_it_is_being_parked_is_not_parked()
             assert!(matches!(store.store.take(name).unwrap(), Found::Ended(_)), "what ended is not there again");
             continue;
         }
-        device.write_all(&octets(1, 0, 50_000)).await.unwrap();
+        device.write_all(&bytes(1, 0, 50_000)).await.unwrap();
         while device.stats().acknowledged < 50_000 {
             yield_now().await;
         }
@@ -655,7 +655,7 @@ async fn a_flow_that_takes_more_or_ends_while_it_is_being_parked_is_not_parked()
         assert_eq!(error.to_string(), "bytes were acknowledged that nobody has read");
         let mut read = vec![0; 50_000];
         timeout(SOON, server.read_exact(&mut read)).await.expect("it goes on").unwrap();
-        assert!(read == octets(1, 0, 50_000));
+        assert!(read == bytes(1, 0, 50_000));
         is_unharmed(&mut device, &mut server).await;
     }
 }

@@ -41,16 +41,16 @@ async fn outage_and_restart(open: impl Fn() -> Arc<dyn FlowStore>) {
     let mut world = World::with(durable(open()));
     world.connect("wifi");
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
-    device.write_all(&octets(1, 0, 100_000)).await.unwrap();
+    device.write_all(&bytes(1, 0, 100_000)).await.unwrap();
     let mut some = vec![0; 60_000];
     server.read_exact(&mut some).await.unwrap();
-    assert!(some == octets(1, 0, 60_000));
+    assert!(some == bytes(1, 0, 60_000));
     server.keep(50_000);
     server.set_attachment(*b"file 7").unwrap();
-    server.write_all(&octets(2, 0, 300_000)).await.unwrap();
+    server.write_all(&bytes(2, 0, 300_000)).await.unwrap();
     let mut read = vec![0; 40_000];
     device.read_exact(&mut read).await.unwrap();
-    assert!(read == octets(2, 0, 40_000));
+    assert!(read == bytes(2, 0, 40_000));
     sleep(Duration::from_secs(1)).await;
     assert_eq!(device.stats().acknowledged, 50_000, "what is kept is acknowledged, and no more");
     world.server.shutdown();
@@ -60,21 +60,21 @@ async fn outage_and_restart(open: impl Fn() -> Arc<dyn FlowStore>) {
     sleep(SOON).await;
     world.server = Server::new(durable(open()));
     sleep(4 * HOUR).await;
-    device.write_all(&octets(1, 100_000, 1_000)).await.unwrap();
+    device.write_all(&bytes(1, 100_000, 1_000)).await.unwrap();
 
     world.connect("mobile");
     let mut server = timeout(SOON, world.server.accept()).await.expect("it is resumed").unwrap();
-    assert_eq!((server.service(), server.attachment().map(|octets| &octets[..])), ("test", Some(&b"file 7"[..])));
+    assert_eq!((server.service(), server.attachment().map(|bytes| &bytes[..])), ("test", Some(&b"file 7"[..])));
     assert_eq!(server.position(), 50_000);
     let mut rest = vec![0; 51_000];
     timeout(SOON, server.read_exact(&mut rest)).await.expect("it comes again").unwrap();
-    assert!(rest == octets(1, 50_000, 51_000));
+    assert!(rest == bytes(1, 50_000, 51_000));
     server.keep(101_000);
     // The application has what it sent, and gives it again.
     let from = server.written();
     assert!(from <= 300_000);
     let down = tokio::spawn(async move {
-        server.write_all(&octets(2, from, 400_000 - from as usize)).await.unwrap();
+        server.write_all(&bytes(2, from, 400_000 - from as usize)).await.unwrap();
         server.shutdown().await.unwrap();
         server.finished().await.unwrap();
         let mut none = [0];
@@ -83,7 +83,7 @@ async fn outage_and_restart(open: impl Fn() -> Arc<dyn FlowStore>) {
     let mut read = Vec::new();
     device.shutdown().await.unwrap();
     timeout(SOON, device.read_to_end(&mut read)).await.expect("the rest comes").unwrap();
-    assert!(read == octets(2, 40_000, 360_000));
+    assert!(read == bytes(2, 40_000, 360_000));
     timeout(SOON, device.finished()).await.expect("all is kept").unwrap();
     timeout(SOON, down).await.unwrap().unwrap();
 }
@@ -94,7 +94,7 @@ async fn between_its_thresholds_a_device_asks_for_nothing() {
     world.connect("wifi");
     let options = FlowOptions { window: 400_000, low: Some(100_000), ..FlowOptions::default() };
     let (mut device, mut server) = world.flow(options).await;
-    server.write_all(&octets(2, 0, 1_000_000)).await.unwrap();
+    server.write_all(&bytes(2, 0, 1_000_000)).await.unwrap();
     let mut come = async |server: &hoop_endpoint::FlowStream, len: usize| {
         let mut some = vec![0; len];
         timeout(SOON, device.read_exact(&mut some)).await.expect("it is there").unwrap();
@@ -126,7 +126,7 @@ async fn a_parked_flow_takes_no_server_flow_and_returns_when_the_device_speaks()
     assert_eq!(world.server.flows(), 0, "it stays parked");
     device.write_all(b"second").await.unwrap();
     let mut server = timeout(SOON, world.server.accept()).await.expect("it is resumed").unwrap();
-    assert_eq!((server.service(), server.attachment().map(|octets| &octets[..])), ("test", Some(&b"here"[..])));
+    assert_eq!((server.service(), server.attachment().map(|bytes| &bytes[..])), ("test", Some(&b"here"[..])));
     let mut six = [0; 6];
     server.read_exact(&mut six).await.unwrap();
     assert_eq!(&six, b"second");
@@ -166,7 +166,7 @@ async fn a_deadline_ends_a_flow_at_each_end_by_itself_though_it_is_offline() {
 async fn what_was_closed_offline_is_delivered_weeks_later() {
     let world = World::new();
     let mut device = world.device.open("test", FlowOptions::default()).unwrap();
-    device.write_all(&octets(1, 0, 500_000)).await.unwrap();
+    device.write_all(&bytes(1, 0, 500_000)).await.unwrap();
     device.shutdown().await.unwrap();
     drop(device);
     sleep(24 * 14 * HOUR).await;
@@ -358,8 +358,8 @@ async fn a_restarted_device_resumes_by_its_record_and_what_its_application_kept(
     let options = FlowOptions { ack_policy: AckPolicy::WhenTold, ..FlowOptions::default() };
     let (mut device, mut server) = world.flow(options.clone()).await;
     let record = device.record();
-    device.write_all(&octets(1, 0, 10_000)).await.unwrap();
-    server.write_all(&octets(2, 0, 10_000)).await.unwrap();
+    device.write_all(&bytes(1, 0, 10_000)).await.unwrap();
+    server.write_all(&bytes(2, 0, 10_000)).await.unwrap();
     let mut some = vec![0; 10_000];
     server.read_exact(&mut some).await.unwrap();
     device.read_exact(&mut some[..6_000]).await.unwrap();
@@ -374,15 +374,15 @@ async fn a_restarted_device_resumes_by_its_record_and_what_its_application_kept(
     let mut device = world.device.restore(record, 5_000, options).unwrap();
     assert_eq!((device.position(), device.written()), (5_000, 0));
     world.connect("wifi");
-    device.write_all(&octets(1, 0, 20_000)).await.unwrap();
+    device.write_all(&bytes(1, 0, 20_000)).await.unwrap();
     device.shutdown().await.unwrap();
     server.shutdown().await.unwrap();
     let mut rest = Vec::new();
     timeout(SOON, server.read_to_end(&mut rest)).await.unwrap().unwrap();
-    assert!(rest == octets(1, 10_000, 10_000));
+    assert!(rest == bytes(1, 10_000, 10_000));
     rest.clear();
     timeout(SOON, device.read_to_end(&mut rest)).await.unwrap().unwrap();
-    assert!(rest == octets(2, 5_000, 5_000));
+    assert!(rest == bytes(2, 5_000, 5_000));
 }
 
 #[tokio::test(start_paused = true)]

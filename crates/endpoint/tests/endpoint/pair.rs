@@ -35,10 +35,10 @@ async fn a_flow_carries_both_streams_and_ends_when_both_are_whole() {
 /// One life of a flow: both ends send all the time while carriers come and go.
 async fn live(seed: u64, multipath: bool) {
     let seeded = Seeded(seed);
-    let mut dice = dice(seed);
+    let mut rng = rng(seed);
     let world = World::new();
-    let options = FlowOptions { multipath, window: 10_000 + dice.next_u64() % 1_000_000, ..FlowOptions::default() };
-    let (up, down) = (1 + dice.next_u64() % 8_000_000, 1 + dice.next_u64() % 8_000_000);
+    let options = FlowOptions { multipath, window: 10_000 + rng.next_u64() % 1_000_000, ..FlowOptions::default() };
+    let (up, down) = (1 + rng.next_u64() % 8_000_000, 1 + rng.next_u64() % 8_000_000);
     let mut device = world.device.open("test", options).unwrap();
     let mut carriers = vec![world.connect("first")];
     let mut server = world.server.accept().await.unwrap();
@@ -54,13 +54,13 @@ async fn live(seed: u64, multipath: bool) {
     };
     let mishaps = async {
         for _ in 0..40 {
-            sleep(Duration::from_micros(dice.next_u64() % 10_000)).await;
-            match dice.next_u32() % 4 {
-                0 => carriers.push(world.connect(["wifi", "mobile"][dice.next_u32() as usize % 2])),
-                1 if carriers.len() > 1 => carriers.swap_remove(dice.next_u32() as usize % carriers.len()).close(),
+            sleep(Duration::from_micros(rng.next_u64() % 10_000)).await;
+            match rng.next_u32() % 4 {
+                0 => carriers.push(world.connect(["wifi", "mobile"][rng.next_u32() as usize % 2])),
+                1 if carriers.len() > 1 => carriers.swap_remove(rng.next_u32() as usize % carriers.len()).close(),
                 2 => {
                     carriers.drain(..).for_each(|carrier| carrier.close());
-                    sleep(Duration::from_micros(dice.next_u64() % 5_000)).await;
+                    sleep(Duration::from_micros(rng.next_u64() % 5_000)).await;
                     carriers.push(world.connect("after"));
                 }
                 _ => {}
@@ -89,7 +89,7 @@ async fn a_thousand_flows_share_one_carrier() {
     for of in 0..1_000 {
         let mut device = world.device.open("test", FlowOptions::default()).unwrap();
         flows.push(tokio::spawn(async move {
-            let to = async { device.write_all(&octets(of, 0, 5_000)).await.unwrap() };
+            let to = async { device.write_all(&bytes(of, 0, 5_000)).await.unwrap() };
             to.await;
             device.shutdown().await.unwrap();
             read_all(&mut device, of, 5_000).await;
@@ -127,7 +127,7 @@ async fn with_multipath_all_carriers_carry_and_without_it_one_does() {
         let (mut device, mut server) = world.flow(FlowOptions { multipath, ..FlowOptions::default() }).await;
         let send = async {
             // More at once than one carrier takes.
-            device.write_all(&octets(1, 0, 5_000_000)).await.unwrap();
+            device.write_all(&bytes(1, 0, 5_000_000)).await.unwrap();
             device.shutdown().await.unwrap();
         };
         tokio::join!(send, read_all(&mut server, 1, 5_000_000));

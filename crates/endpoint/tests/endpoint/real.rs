@@ -83,7 +83,7 @@ impl Net {
 async fn streams_come_whole_over_quic_and_websocket_that_are_cut_and_mixed() {
     let seed = seed();
     let _seeded = Seeded(seed);
-    let (mut dice, net) = (dice(seed), Net::new().await);
+    let (mut rng, net) = (rng(seed), Net::new().await);
     for multipath in [false, true] {
         let len = 20_000_000;
         let mut device =
@@ -102,12 +102,12 @@ async fn streams_come_whole_over_quic_and_websocket_that_are_cut_and_mixed() {
         };
         let mishaps = async {
             for _ in 0..12 {
-                sleep(Duration::from_micros(dice.next_u64() % 40_000)).await;
-                if dice.next_u32().is_multiple_of(2) {
-                    let at = dice.next_u32() as usize % carriers.len();
+                sleep(Duration::from_micros(rng.next_u64() % 40_000)).await;
+                if rng.next_u32().is_multiple_of(2) {
+                    let at = rng.next_u32() as usize % carriers.len();
                     carriers.swap_remove(at).close();
                 }
-                carriers.push(net.connect(dice.next_u32().is_multiple_of(2)).await);
+                carriers.push(net.connect(rng.next_u32().is_multiple_of(2)).await);
             }
         };
         let ended = timeout(SOON, async { tokio::join!(work, mishaps) }).await;
@@ -125,7 +125,7 @@ async fn a_thousand_flows_share_one_connection() {
         .map(|of| {
             let mut device = net.device.open("test", FlowOptions::default()).unwrap();
             tokio::spawn(async move {
-                device.write_all(&octets(of, 0, 3_000)).await.unwrap();
+                device.write_all(&bytes(of, 0, 3_000)).await.unwrap();
                 device.shutdown().await.unwrap();
                 read_all(&mut device, of, 3_000).await;
             })
@@ -156,7 +156,7 @@ async fn way(server: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
     tokio::spawn(async move {
         let (mut there, mut here, mut device) = (vec![0; 65_536], vec![0; 65_536], None);
         loop {
-            let (octets, to, socket) = tokio::select! {
+            let (bytes, to, socket) = tokio::select! {
                 Ok((len, from)) = front.recv_from(&mut there) => {
                     device = Some(from);
                     (&there[..len], Some(server), &back)
@@ -164,7 +164,7 @@ async fn way(server: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
                 Ok((len, _)) = back.recv_from(&mut here) => (&here[..len], device, &front),
             };
             if let Some(to) = to.filter(|_| *is_open.borrow()) {
-                let _ = socket.send_to(octets, to).await;
+                let _ = socket.send_to(bytes, to).await;
             }
         }
     });
@@ -182,7 +182,7 @@ async fn a_download_goes_on_over_websocket_after_udp_is_blocked() {
     let mut server = net.server.accept().await.unwrap();
     tokio::spawn(async move {
         for at in 0.. {
-            if server.write_all(&octets(2, at * 1_000, 1_000)).await.is_err() {
+            if server.write_all(&bytes(2, at * 1_000, 1_000)).await.is_err() {
                 break;
             }
             sleep(Duration::from_millis(2)).await;
@@ -191,7 +191,7 @@ async fn a_download_goes_on_over_websocket_after_udp_is_blocked() {
     let (mut at, mut some) = (0, [0; 1_000]);
     for _ in 0..200 {
         timeout(SOON, device.read_exact(&mut some)).await.expect("octets").unwrap();
-        assert!(some == octets(2, at, 1_000)[..]);
+        assert!(some == bytes(2, at, 1_000)[..]);
         at += 1_000;
     }
     let mut wants = net.device.wants();
@@ -209,7 +209,7 @@ async fn a_download_goes_on_over_websocket_after_udp_is_blocked() {
                 // What was under way, and then as much as nothing but a new carrier brings.
                 for _ in 0..1_000 {
                     device.read_exact(&mut some).await.unwrap();
-                    assert!(some == octets(2, at, 1_000)[..]);
+                    assert!(some == bytes(2, at, 1_000)[..]);
                     at += 1_000;
                 }
             }

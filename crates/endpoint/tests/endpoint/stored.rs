@@ -17,9 +17,9 @@ use tokio::time::{sleep, timeout};
 /// Long enough for whatever does not wait for the time.
 const SOON: Duration = Duration::from_secs(20);
 
-fn stored(flows: Arc<dyn FlowStore>, octets: Arc<dyn ByteStore>) -> ServerConfig {
+fn stored(flows: Arc<dyn FlowStore>, bytes: Arc<dyn ByteStore>) -> ServerConfig {
     let options = FlowOptions { ack_policy: AckPolicy::Stored, ..FlowOptions::default() };
-    ServerConfig { store: Some(flows), byte_store: Some(octets), options, ..server_config() }
+    ServerConfig { store: Some(flows), byte_store: Some(bytes), options, ..server_config() }
 }
 
 async fn is_over(flow: &FlowStream) {
@@ -32,7 +32,7 @@ async fn is_over(flow: &FlowStream) {
 async fn read(flow: &mut FlowStream, from: u64, to: u64) {
     let mut some = vec![0; (to - from) as usize];
     timeout(SOON, flow.read_exact(&mut some)).await.expect("they come").unwrap();
-    assert!(some == octets(1, from, some.len()), "bytes {from} to {to}");
+    assert!(some == bytes(1, from, some.len()), "bytes {from} to {to}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,7 +45,7 @@ async fn acknowledged_bytes_that_nobody_read_are_read_at_the_next_server() {
     let mut world = World::with(open());
     world.connect("wifi");
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
-    device.write_all(&octets(1, 0, 900_000)).await.unwrap();
+    device.write_all(&bytes(1, 0, 900_000)).await.unwrap();
     device.shutdown().await.unwrap();
     timeout(SOON, device.finished()).await.expect("all of it is on disk, and so is acknowledged").unwrap();
     read(&mut server, 0, 500_000).await;
@@ -72,7 +72,7 @@ async fn acknowledged_bytes_that_nobody_read_are_read_at_the_next_server() {
     drop((server, world));
     sleep(SOON).await;
     let store = Store::open(&Settings::new(folder.path())).unwrap();
-    assert_eq!((store.usage().octets, store.held(device.name())), (0, None), "nothing of it is left");
+    assert_eq!((store.usage().bytes, store.held(device.name())), (0, None), "nothing of it is left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,14 +81,14 @@ async fn a_parked_flow_has_what_was_not_read_when_it_is_resumed() {
     let world = World::with(stored(store.clone(), store));
     world.connect("wifi");
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
-    device.write_all(&octets(1, 0, 100_000)).await.unwrap();
+    device.write_all(&bytes(1, 0, 100_000)).await.unwrap();
     read(&mut server, 0, 50_000).await;
     server.keep(40_000);
     sleep(SOON).await;
     assert_eq!(device.stats().acknowledged, 100_000);
     server.park(b"here").await.unwrap();
     assert_eq!(world.server.flows(), 0);
-    device.write_all(&octets(1, 100_000, 1_000)).await.unwrap();
+    device.write_all(&bytes(1, 100_000, 1_000)).await.unwrap();
     let mut server = timeout(SOON, world.server.accept()).await.expect("it is resumed").unwrap();
     assert_eq!(server.position(), 40_000);
     read(&mut server, 40_000, 101_000).await;
@@ -98,12 +98,12 @@ async fn a_parked_flow_has_what_was_not_read_when_it_is_resumed() {
 async fn a_device_with_a_full_share_gets_no_acks_until_some_bytes_are_consumed() {
     const SHARE: u64 = 300_000;
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&Settings { octets_per_host: SHARE, ..Settings::new(folder.path()) }).unwrap();
+    let store = Store::open(&Settings { bytes_per_host: SHARE, ..Settings::new(folder.path()) }).unwrap();
     let store = Arc::new(store);
     let world = World::with(stored(store.clone(), store.clone()));
     world.connect("wifi");
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
-    device.write_all(&octets(1, 0, 1_000_000)).await.unwrap();
+    device.write_all(&bytes(1, 0, 1_000_000)).await.unwrap();
     device.shutdown().await.unwrap();
     sleep(SOON).await;
     let acknowledged = device.stats().acknowledged;
@@ -136,9 +136,9 @@ fn fails(whether: &AtomicBool) -> Result<(), StoreError> {
 }
 
 impl ByteStore for Failing {
-    fn append(&self, name: FlowName, offset: u64, octets: &[u8]) -> Result<u64, StoreError> {
+    fn append(&self, name: FlowName, offset: u64, bytes: &[u8]) -> Result<u64, StoreError> {
         fails(&self.appends)?;
-        self.store.append(name, offset, octets)
+        self.store.append(name, offset, bytes)
     }
 
     fn sync(&self) -> Result<(), StoreError> {
@@ -167,18 +167,18 @@ impl ByteStore for Failing {
 
 #[tokio::test(start_paused = true)]
 async fn while_the_disk_fails_nothing_is_acknowledged_and_afterwards_it_goes_on() {
-    let octet_store = Arc::new(Failing::default());
-    let world = World::with(stored(Arc::new(MemoryStore::default()), octet_store.clone()));
+    let byte_store = Arc::new(Failing::default());
+    let world = World::with(stored(Arc::new(MemoryStore::default()), byte_store.clone()));
     world.connect("wifi");
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
-    for (round, failing) in [&octet_store.appends, &octet_store.syncs].into_iter().enumerate() {
+    for (round, failing) in [&byte_store.appends, &byte_store.syncs].into_iter().enumerate() {
         let from = round as u64 * 200_000;
-        device.write_all(&octets(1, from, 100_000)).await.unwrap();
+        device.write_all(&bytes(1, from, 100_000)).await.unwrap();
         read(&mut server, from, from + 100_000).await;
         sleep(SOON).await;
         assert_eq!(device.stats().acknowledged, from + 100_000);
         failing.store(true, Ordering::Relaxed);
-        device.write_all(&octets(1, from + 100_000, 100_000)).await.unwrap();
+        device.write_all(&bytes(1, from + 100_000, 100_000)).await.unwrap();
         // The application may have it nevertheless.
         read(&mut server, from + 100_000, from + 200_000).await;
         sleep(SOON).await;
@@ -193,29 +193,29 @@ async fn while_the_disk_fails_nothing_is_acknowledged_and_afterwards_it_goes_on(
     is_over(&device).await;
     // The device hears of the end before the store does.
     sleep(SOON).await;
-    assert_eq!(octet_store.held(device.name()).map_or(0, |held| held.len()), 0);
+    assert_eq!(byte_store.held(device.name()).map_or(0, |held| held.len()), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn bytes_lost_between_append_and_sync_are_not_acknowledged_but_sent_again() {
-    let octet_store = Arc::new(Failing::default());
-    let world = World::with(stored(Arc::new(MemoryStore::default()), octet_store.clone()));
+    let byte_store = Arc::new(Failing::default());
+    let world = World::with(stored(Arc::new(MemoryStore::default()), byte_store.clone()));
     world.connect("wifi");
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
-    device.write_all(&octets(1, 0, 50_000)).await.unwrap();
+    device.write_all(&bytes(1, 0, 50_000)).await.unwrap();
     read(&mut server, 0, 50_000).await;
     sleep(SOON).await;
-    *octet_store.loses.lock().unwrap() = Some((device.name(), 50_000));
-    device.write_all(&octets(1, 50_000, 40_000)).await.unwrap();
+    *byte_store.loses.lock().unwrap() = Some((device.name(), 50_000));
+    device.write_all(&bytes(1, 50_000, 40_000)).await.unwrap();
     read(&mut server, 50_000, 90_000).await;
     sleep(Duration::from_millis(500)).await;
     assert_eq!(
-        (device.stats().acknowledged, octet_store.held(device.name())),
+        (device.stats().acknowledged, byte_store.held(device.name())),
         (50_000, Some(ByteRange::new(0, 50_000)))
     );
     sleep(SOON).await;
     assert_eq!(
-        (device.stats().acknowledged, octet_store.held(device.name())),
+        (device.stats().acknowledged, byte_store.held(device.name())),
         (90_000, Some(ByteRange::new(0, 90_000)))
     );
 }
@@ -229,7 +229,7 @@ async fn what_comes_for_an_application_that_is_gone_is_not_kept_for_a_later_one(
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
     server.shutdown().await.unwrap();
     drop(server);
-    device.write_all(&octets(1, 0, 3_000_000)).await.unwrap();
+    device.write_all(&bytes(1, 0, 3_000_000)).await.unwrap();
     device.shutdown().await.unwrap();
     is_over(&device).await;
     // The device hears of the end before the store does.
@@ -246,7 +246,7 @@ async fn bytes_for_a_gone_application_are_acknowledged_once_that_is_recorded() {
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
     server.shutdown().await.unwrap();
     drop(server);
-    device.write_all(&octets(1, 0, 3_000_000)).await.unwrap();
+    device.write_all(&bytes(1, 0, 3_000_000)).await.unwrap();
     sleep(SOON).await;
     let Found::Kept(kept) = store.take(device.name()).unwrap() else { panic!("it is in the store") };
     assert_eq!((device.stats().acknowledged, kept.record.kept), (3_000_000, 3_000_000));
@@ -276,12 +276,12 @@ async fn a_flow_that_the_store_expires_by_age_also_ends_where_it_is_attached() {
 
 #[tokio::test(start_paused = true)]
 async fn bytes_consumed_before_they_were_kept_are_synced_with_the_record() {
-    let (flows, octet_store) = (Arc::new(Watched::default()), Arc::new(Failing::default()));
-    let world = World::with(stored(flows.clone(), octet_store.clone()));
+    let (flows, byte_store) = (Arc::new(Watched::default()), Arc::new(Failing::default()));
+    let world = World::with(stored(flows.clone(), byte_store.clone()));
     world.connect("wifi");
-    octet_store.appends.store(true, Ordering::Relaxed);
+    byte_store.appends.store(true, Ordering::Relaxed);
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
-    device.write_all(&octets(1, 0, 50_000)).await.unwrap();
+    device.write_all(&bytes(1, 0, 50_000)).await.unwrap();
     read(&mut server, 0, 50_000).await;
     server.keep(50_000);
     flows.ahead.lock().unwrap().clear();
@@ -364,7 +364,7 @@ async fn a_flow_becomes_quiet_parked_spilled_and_expired_all_by_itself() {
     world.connect("wifi");
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
     let mut events = device.events();
-    device.write_all(&octets(1, 0, 1_000)).await.unwrap();
+    device.write_all(&bytes(1, 0, 1_000)).await.unwrap();
     read(&mut server, 0, 1_000).await;
     server.set_attachment(*b"file 7").unwrap();
     pass(300).await;
@@ -395,9 +395,9 @@ async fn a_flow_becomes_quiet_parked_spilled_and_expired_all_by_itself() {
     let usage = store.usage();
     assert_eq!((world.server.flows(), usage.flows), (0, 41));
     assert!(usage.resident < 30, "{usage:?}");
-    device.write_all(&octets(1, 1_000, 1_000)).await.unwrap();
+    device.write_all(&bytes(1, 1_000, 1_000)).await.unwrap();
     let mut server = timeout(SOON, world.server.accept()).await.expect("it is resumed").unwrap();
-    assert_eq!((server.position(), server.attachment().map(|octets| &octets[..])), (1_000, Some(&b"file 7"[..])));
+    assert_eq!((server.position(), server.attachment().map(|bytes| &bytes[..])), (1_000, Some(&b"file 7"[..])));
     read(&mut server, 1_000, 2_000).await;
     server.keep(2_000);
     pass(10).await;
@@ -422,7 +422,7 @@ async fn a_quiet_flow_is_parked_offline_and_one_with_something_to_send_is_not() 
     let (busy, mut at_server) = world.flow(FlowOptions::default()).await;
     sleep(SOON).await;
     carrier.close();
-    at_server.write_all(&octets(1, 0, 10)).await.unwrap();
+    at_server.write_all(&bytes(1, 0, 10)).await.unwrap();
     sleep(10 * SOON).await;
     assert_eq!(world.server.flows(), 1);
     world.connect("mobile");

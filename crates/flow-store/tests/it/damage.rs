@@ -22,7 +22,7 @@ fn filled(settings: &Settings) {
 }
 
 #[test]
-fn each_damaged_octet_of_a_record_is_noticed_and_harms_no_other_flow() {
+fn each_damaged_byte_of_a_record_is_noticed_and_harms_no_other_flow() {
     let folder = folder();
     let settings = settings(folder.path());
     filled(&settings);
@@ -30,20 +30,20 @@ fn each_damaged_octet_of_a_record_is_noticed_and_harms_no_other_flow() {
     let whole = fs::read(&path).unwrap();
     let key = [2; 33];
     // The head of an entry, and what stands in a record before the key; the flow's number ends in a 2 as well.
-    let start = whole.windows(33).position(|octets| octets == key).unwrap() + 1 - 12 - 40;
-    let attachment = whole.windows(24).position(|octets| octets.ends_with(b"films.example/2")).unwrap() + 24;
-    for octet in start..attachment {
+    let start = whole.windows(33).position(|bytes| bytes == key).unwrap() + 1 - 12 - 40;
+    let attachment = whole.windows(24).position(|bytes| bytes.ends_with(b"films.example/2")).unwrap() + 24;
+    for byte in start..attachment {
         let mut damaged = whole.clone();
-        damaged[octet] ^= 0x10;
+        damaged[byte] ^= 0x10;
         fs::write(&path, &damaged).unwrap();
         let report = check(folder.path()).unwrap();
-        assert_eq!(report.damages.len(), 1, "byte {octet}: {report:?}");
-        assert!(report.damages[0].offset as usize <= octet, "byte {octet}: {report:?}");
+        assert_eq!(report.damages.len(), 1, "byte {byte}: {report:?}");
+        assert!(report.damages[0].offset as usize <= byte, "byte {byte}: {report:?}");
         let store = Store::open(&settings).unwrap();
-        assert_eq!(store.damages(), report.damages, "byte {octet}");
+        assert_eq!(store.damages(), report.damages, "byte {byte}");
         let found: Vec<bool> =
             (1..4).map(|number| matches!(store.take(name(number)).unwrap(), Found::Kept(_))).collect();
-        assert_eq!(found, [true, false, true], "byte {octet}");
+        assert_eq!(found, [true, false, true], "byte {byte}");
         drop(store);
         clean_up(folder.path(), &path, &whole);
     }
@@ -97,16 +97,16 @@ fn bytes_damaged_on_disk_are_never_given_out_and_are_asked_for_again() {
     filled(&settings);
     let path = file(folder.path(), "octets");
     let whole = fs::read(&path).unwrap();
-    let second = whole.windows(10).enumerate().filter(|(_, octets)| *octets == b"0123456789").nth(1).unwrap().0;
+    let second = whole.windows(10).enumerate().filter(|(_, bytes)| *bytes == b"0123456789").nth(1).unwrap().0;
     let mut damaged = whole.clone();
     damaged[second + 3] ^= 1;
 
     // While it runs.
     let store = Store::open(&settings).unwrap();
     fs::write(&path, &damaged).unwrap();
-    let mut octets = [0; 30];
-    assert_eq!(store.read(name(2), 0, &mut octets[..10]).unwrap(), 10);
-    assert!(store.read(name(2), 5, &mut octets).unwrap_err().to_string().contains("not what was written"));
+    let mut bytes = [0; 30];
+    assert_eq!(store.read(name(2), 0, &mut bytes[..10]).unwrap(), 10);
+    assert!(store.read(name(2), 5, &mut bytes).unwrap_err().to_string().contains("not what was written"));
     drop(store);
 
     // And afterwards.

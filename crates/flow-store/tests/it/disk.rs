@@ -16,8 +16,8 @@ const ROOM: &str = "20480";
 fn victim() {
     let folder = std::env::var(FOLDER).expect("the test says where");
     let store = Store::open(&settings(Path::new(&folder))).unwrap();
-    let limit = |octets: &str| {
-        let (process, limit) = (std::process::id().to_string(), format!("--fsize={octets}:unlimited"));
+    let limit = |bytes: &str| {
+        let (process, limit) = (std::process::id().to_string(), format!("--fsize={bytes}:unlimited"));
         assert!(Command::new("prlimit").args(["--pid", &process, &limit]).status().unwrap().success());
     };
     limit(ROOM);
@@ -71,9 +71,9 @@ fn a_full_disk_is_an_error_loses_nothing_and_goes_on_once_there_is_room() {
     let flows = said.lines().find_map(|line| line.rsplit_once(" flows")?.0.rsplit(' ').next()?.parse::<usize>().ok());
     assert_eq!(store.usage().flows, flows.expect("the child says how many") + 1);
     assert!(matches!(store.take(name(3)).unwrap(), Found::Kept(kept) if kept.record.written == 777));
-    let mut octets = vec![0; 30_000];
-    assert_eq!(store.read(name(5), 0, &mut octets).unwrap(), 30_000);
-    assert!(octets.iter().all(|octet| *octet == 5));
+    let mut bytes = vec![0; 30_000];
+    assert_eq!(store.read(name(5), 0, &mut bytes).unwrap(), 30_000);
+    assert!(bytes.iter().all(|byte| *byte == 5));
 }
 
 #[test]
@@ -92,5 +92,5 @@ fn a_sync_that_many_wait_for_at_once_is_shared() {
             });
         }
     });
-    assert_eq!(store.usage().octets, 16 * 20 * 1_024);
+    assert_eq!(store.usage().bytes, 16 * 20 * 1_024);
 }

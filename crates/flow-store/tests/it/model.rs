@@ -12,12 +12,12 @@ struct World {
     store: Store,
     model: MemoryStore,
     settings: hoop_flow_store::Settings,
-    dice: Pcg64Mcg,
+    rng: Pcg64Mcg,
     /// What was told last of each flow.
     written: u64,
 }
 
-fn octet(name: FlowName, offset: u64) -> u8 {
+fn byte(name: FlowName, offset: u64) -> u8 {
     (offset.wrapping_mul(31) ^ name.flow.0.wrapping_mul(7)) as u8
 }
 
@@ -27,7 +27,7 @@ fn same(found: &Found, expected: &Found, what: FlowName) {
 
 impl World {
     fn some(&mut self, most: u64) -> u64 {
-        self.dice.next_u64() % most
+        self.rng.next_u64() % most
     }
 
     fn put(&mut self, number: u64) {
@@ -46,11 +46,8 @@ impl World {
         let end = self.model.held(name).map_or(0, |held| held.end);
         let (offset, len) = (end.saturating_sub(self.some(50)), 51 + self.some(3_000) * self.some(40) / 20);
         let offset = offset.max(self.model.held(name).map_or(0, |held| held.start));
-        let octets: Vec<u8> = (offset..offset + len).map(|at| octet(name, at)).collect();
-        assert_eq!(
-            self.store.append(name, offset, &octets).unwrap(),
-            self.model.append(name, offset, &octets).unwrap()
-        );
+        let bytes: Vec<u8> = (offset..offset + len).map(|at| byte(name, at)).collect();
+        assert_eq!(self.store.append(name, offset, &bytes).unwrap(), self.model.append(name, offset, &bytes).unwrap());
         let gap = self.store.append(name, end + len + 4_000, b"x");
         assert!(matches!(gap, Err(StoreError::Gap { .. })), "{gap:?}");
     }
@@ -62,11 +59,11 @@ impl World {
         assert_eq!(held, self.model.held(name).filter(|held| !held.is_empty()), "{name:?}");
         let Some(held) = self.model.held(name) else { return };
         let from = held.start + self.some(held.len() + 1);
-        let mut octets = vec![0; self.some(9_000) as usize];
-        let len = self.store.read(name, from, &mut octets).unwrap();
-        assert_eq!(len as u64, (held.end - from).min(octets.len() as u64));
-        for (at, found) in (from..).zip(&octets[..len]) {
-            assert_eq!(*found, octet(name, at), "{name:?}, byte {at}");
+        let mut bytes = vec![0; self.some(9_000) as usize];
+        let len = self.store.read(name, from, &mut bytes).unwrap();
+        assert_eq!(len as u64, (held.end - from).min(bytes.len() as u64));
+        for (at, found) in (from..).zip(&bytes[..len]) {
+            assert_eq!(*found, byte(name, at), "{name:?}, byte {at}");
         }
     }
 
@@ -119,8 +116,8 @@ fn the_store_on_disk_answers_as_the_one_in_memory_does_through_restarts() {
         // Some eight flows in memory.
         settings.limits = Limits { memory: 60 * 300, ..settings.limits };
         let store = Store::open(&settings).unwrap();
-        let dice = Pcg64Mcg::seed_from_u64(seed + world);
-        let mut world = World { store, model: MemoryStore::default(), settings, dice, written: 0 };
+        let rng = Pcg64Mcg::seed_from_u64(seed + world);
+        let mut world = World { store, model: MemoryStore::default(), settings, rng, written: 0 };
         (0..8_000).for_each(|_| world.step());
         world.restart();
         for number in 0..FLOWS {
@@ -128,7 +125,7 @@ fn the_store_on_disk_answers_as_the_one_in_memory_does_through_restarts() {
             same(&world.store.take(name(number)).unwrap(), &world.model.take(name(number)).unwrap(), name(number));
         }
         let usage = world.store.usage();
-        let most = (8 + 2 + 2 * usage.octets.div_ceil(131_200)) * 131_200;
-        assert!(usage.octets_disk <= most, "{} bytes on disk for {}", usage.octets_disk, usage.octets);
+        let most = (8 + 2 + 2 * usage.bytes.div_ceil(131_200)) * 131_200;
+        assert!(usage.bytes_disk <= most, "{} bytes on disk for {}", usage.bytes_disk, usage.bytes);
     }
 }

@@ -40,7 +40,7 @@ fn a_device_and_a_server_have_no_more_than_they_may() {
     let folder = crate::folder();
     let settings = settings(folder.path());
     let limits = Limits { flows: 25, flows_per_host: 4, memory: 10 * 176, ends: 3, ends_per_host: 3 };
-    let store = Store::open(&Settings { limits, octets: 20_000, octets_per_host: 10_000, ..settings }).unwrap();
+    let store = Store::open(&Settings { limits, bytes: 20_000, bytes_per_host: 10_000, ..settings }).unwrap();
     let put = |number| store.put(&kept(number, 0, true), Life::Live, When::Later);
     (0..10).for_each(|number| put(number).unwrap());
     assert!(matches!(put(10), Err(StoreError::Full(_))), "memory is full of live flows");

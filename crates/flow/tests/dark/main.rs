@@ -8,8 +8,8 @@ use hoop_units::{Duration, UnixTime};
 use world::{DEVICE, SERVER, World};
 
 /// How long so many bytes take at that rate, in kbit/s.
-fn takes(octets: u64, kbps: u64) -> Duration {
-    Duration::from_micros(octets * 8_000 / kbps)
+fn takes(bytes: u64, kbps: u64) -> Duration {
+    Duration::from_micros(bytes * 8_000 / kbps)
 }
 
 /// In each direction, whichever of both lanes goes dark.

@@ -10,7 +10,7 @@ const NAME: FlowName = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
 const BEGIN: Timestamp = Timestamp::from_secs(1);
 
 /// What a carrier takes of a lane before it takes no more: some window of TCP or QUIC, twice what the fastest has under way here.
-const HELD_OCTETS: usize = 128 * 1024;
+const HELD_BYTES: usize = 128 * 1024;
 
 pub const DEVICE: usize = 0;
 pub const SERVER: usize = 1;
@@ -114,9 +114,9 @@ impl World {
         }
         // Who sends into the dark hears of nothing, and holds what it has.
         if !wire.is_dark {
-            for octets in wire.late[to].drain(..) {
-                wire.held[from] -= octets.len();
-                wire.inbox[to].extend_from_slice(&octets);
+            for bytes in wire.late[to].drain(..) {
+                wire.held[from] -= bytes.len();
+                wire.inbox[to].extend_from_slice(&bytes);
             }
         }
         let inbox = std::mem::take(&mut wire.inbox[to]);
@@ -172,20 +172,20 @@ impl World {
     fn transmit(&mut self, at: usize, from: usize) {
         let (now, wire) = (self.now, &mut self.wires[at]);
         let Some(flow) = self.ends[from].as_mut() else { return };
-        while !wire.is_closed[from] && wire.held[from] < HELD_OCTETS {
-            let octets = match flow.poll_transmit(wire.lane, 1_400, now) {
-                Some(Transmit::Frames(octets)) => octets,
+        while !wire.is_closed[from] && wire.held[from] < HELD_BYTES {
+            let bytes = match flow.poll_transmit(wire.lane, 1_400, now) {
+                Some(Transmit::Frames(bytes)) => bytes,
                 Some(Transmit::Data(range)) => {
-                    let mut octets = Vec::new();
-                    put_data_head(&mut octets, range.start, range.len() as usize);
-                    octets.extend(std::iter::repeat_n(7, range.len() as usize));
-                    octets
+                    let mut bytes = Vec::new();
+                    put_data_head(&mut bytes, range.start, range.len() as usize);
+                    bytes.extend(std::iter::repeat_n(7, range.len() as usize));
+                    bytes
                 }
                 None => break,
             };
-            let len = octets.len();
+            let len = bytes.len();
             wire.held[from] += len;
-            wire.links[from].handle_input(Parcel::new(octets, len), now);
+            wire.links[from].handle_input(Parcel::new(bytes, len), now);
         }
         self.events(from);
     }
@@ -238,12 +238,12 @@ impl World {
     }
 
     /// Until all has come to that end, or too long.
-    pub fn run_until_come(&mut self, to: usize, octets: u64, most: Duration) -> Duration {
+    pub fn run_until_come(&mut self, to: usize, bytes: u64, most: Duration) -> Duration {
         let (began, until) = (self.now, self.now + most);
-        while self.come[to] < octets && self.now < until {
+        while self.come[to] < bytes && self.now < until {
             self.run((self.now + Duration::from_millis(10)).min(until));
         }
-        assert_eq!(self.come[to], octets, "after {most:?}, of which it waited {:?}", self.gap[to]);
+        assert_eq!(self.come[to], bytes, "after {most:?}, of which it waited {:?}", self.gap[to]);
         self.now.since(began)
     }
 }

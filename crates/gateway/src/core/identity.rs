@@ -34,7 +34,7 @@ fn parse(text: &str) -> Option<GatewayKey> {
 }
 
 fn make(folder: &Path) -> io::Result<GatewayKey> {
-    let seed = Rng.octets();
+    let seed = Rng.bytes();
     hoop_files::replace(&folder.join(NAME), format!("{FORM}{}\n", URL_SAFE_NO_PAD.encode(seed)).as_bytes())?;
     Ok(GatewayKey::from_seed(&seed))
 }

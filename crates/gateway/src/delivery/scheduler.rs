@@ -216,7 +216,7 @@ impl DeliveryScheduler {
                 tracing::info!(%id, code = reason.code, detail = reason.detail, "to be tried again");
             }
         }
-        let delay = self.dispatcher.handle_failure(id, failure, Rng.roll(), self.core.clock.now());
+        let delay = self.dispatcher.handle_failure(id, failure, Rng.jitter(), self.core.clock.now());
         let recorded = blocking(&self.core, move |core| {
             let now = core.clock.unix();
             core.spool.change_soon(id, &put_off(failure, reason, delay, now), now)

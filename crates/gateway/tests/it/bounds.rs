@@ -389,8 +389,8 @@ async fn a_body_that_trickles_is_cut_off_and_its_whole_records_are_kept() {
     stream.write_all(&z[..first]).await.unwrap();
     let (mut reading, mut writing) = stream.into_split();
     let trickle = async {
-        for octet in &z[first..] {
-            if writing.write_all(&[*octet]).await.is_err() {
+        for byte in &z[first..] {
+            if writing.write_all(&[*byte]).await.is_err() {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

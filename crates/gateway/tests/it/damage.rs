@@ -18,9 +18,9 @@ fn file(folder: &Path) -> PathBuf {
 
 fn flip(path: &Path, at: u64) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let mut octet = [0];
-    file.read_exact_at(&mut octet, at).unwrap();
-    file.write_all_at(&[octet[0] ^ 1], at).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

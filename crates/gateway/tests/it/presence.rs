@@ -62,9 +62,9 @@ async fn a_nonce_is_answered_for_the_gateways_own_places_alone() {
 /// How far the gateway of that name signs that it has Z. Panics if what it signs is not what the answer says.
 #[track_caller]
 fn signed(reply: &Reply, name: GatewayId, z: &[u8]) -> StoredState {
-    let octets = URL_SAFE_NO_PAD.decode(reply.header("hoop-receipt")).unwrap();
-    assert!(StoredReceipt::open(&octets, "https://other.example").is_err(), "for another service");
-    let (by, receipt) = StoredReceipt::open(&octets, NOWHERE_ORIGIN).unwrap();
+    let bytes = URL_SAFE_NO_PAD.decode(reply.header("hoop-receipt")).unwrap();
+    assert!(StoredReceipt::open(&bytes, "https://other.example").is_err(), "for another service");
+    let (by, receipt) = StoredReceipt::open(&bytes, NOWHERE_ORIGIN).unwrap();
     assert_eq!((by, receipt.upload_id, receipt.total), (name, id_of(z), z.len() as u64));
     assert_eq!(receipt.missing, reply.header("hoop-missing"));
     receipt.state

@@ -63,8 +63,8 @@ impl Device {
     }
 
     /// Sends so many bytes more.
-    async fn send(&mut self, octets: usize) {
-        let end = (self.sent + octets).min(self.z.len());
+    async fn send(&mut self, bytes: usize) {
+        let end = (self.sent + bytes).min(self.z.len());
         self.feed.send(self.z.slice(self.sent..end)).await.unwrap();
         self.sent = end;
     }
@@ -192,7 +192,7 @@ async fn what_came_by_another_way_is_not_sent() {
     })
     .await;
     // What the one gateway has sent may still be on its way in when the other is told that it is there.
-    let came = || service.state.lock().unwrap().uploads[&id_of(&z).to_string()].octets;
+    let came = || service.state.lock().unwrap().uploads[&id_of(&z).to_string()].received;
     for _ in 0..1_000 {
         if came() >= z.len() as u64 - border(2) {
             break;

@@ -264,14 +264,14 @@ async fn the_examples_of_the_draft_go_as_the_draft_says() {
 #[tokio::test]
 async fn parts_of_any_length_make_one_upload_and_acked_bytes_survive_a_restart() {
     for seed in [1, 2, 3_u64] {
-        let mut dice = 0x9e37_79b9_7f4a_7c15 ^ seed;
+        let mut rng = 0x9e37_79b9_7f4a_7c15 ^ seed;
         let z = sealed(seed as u8, 400_000, LATER);
         let (mut gateway, folder) = gateway().await;
         let upload = begin(&gateway, z.len()).await;
         let mut at = 0;
         while at < z.len() {
-            let most = [1, 100, 70_000, 150_000][(roll(&mut dice) % 4) as usize];
-            let to = (at + 1 + (roll(&mut dice) % most) as usize).min(z.len());
+            let most = [1, 100, 70_000, 150_000][(roll(&mut rng) % 4) as usize];
+            let to = (at + 1 + (roll(&mut rng) % most) as usize).min(z.len());
             let reply = append(&gateway, &upload, &z, at, to).await;
             let expected = if to == z.len() { (201, "?1") } else { (204, "?0") };
             assert_eq!(
@@ -281,7 +281,7 @@ async fn parts_of_any_length_make_one_upload_and_acked_bytes_survive_a_restart()
             );
             assert_eq!(offset(&reply), to, "seed {seed}");
             at = to;
-            if roll(&mut dice).is_multiple_of(3) {
+            if roll(&mut rng).is_multiple_of(3) {
                 gateway.stop().await;
                 gateway = start(unsynced(folder.path())).await;
                 assert_eq!(offset(&look(gateway.address, &upload).await), at, "seed {seed}");
@@ -311,10 +311,10 @@ async fn the_upload_file_gets_a_record_once_all_of_it_has_come() {
 }
 
 /// Sends a request's head and the beginning of its body, and leaves the connection open.
-async fn begin_sending(address: SocketAddr, head: &str, octets: &[u8]) -> TcpStream {
+async fn begin_sending(address: SocketAddr, head: &str, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(head.replace('\n', "\r\n").as_bytes()).await.unwrap();
-    stream.write_all(octets).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
     stream
 }
 
@@ -597,7 +597,7 @@ impl Replay {
         self.words.iter().fold(line.to_owned(), |line, (name, word)| line.replace(&format!("{{{name}}}"), word))
     }
 
-    fn octets(&self, request: &[String]) -> Vec<u8> {
+    fn bytes(&self, request: &[String]) -> Vec<u8> {
         let interop =
             self.interop.map(|version| format!("Upload-Draft-Interop-Version: {version}\r\n")).unwrap_or_default();
         let (mut head, mut body, mut length) = (String::new(), Vec::new(), false);
@@ -615,22 +615,22 @@ impl Replay {
             length |= line.starts_with("Content-Length");
         }
         let length = if length { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-        let mut octets = format!("{head}Host: hoop.local\r\nConnection: close\r\n{interop}{length}\r\n").into_bytes();
-        octets.extend(body);
-        octets
+        let mut bytes = format!("{head}Host: hoop.local\r\nConnection: close\r\n{interop}{length}\r\n").into_bytes();
+        bytes.extend(body);
+        bytes
     }
 
     async fn break_off(&self, request: &[String]) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        stream.write_all(&self.octets(request)).await.unwrap();
+        stream.write_all(&self.bytes(request)).await.unwrap();
     }
 
     async fn exchange(&mut self, request: &[String], expected: &[String]) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        stream.write_all(&self.octets(request)).await.unwrap();
-        let mut octets = Vec::new();
-        tokio::time::timeout(GENEROUS, stream.read_to_end(&mut octets)).await.unwrap().unwrap();
-        let mut answers = answers(&octets);
+        stream.write_all(&self.bytes(request)).await.unwrap();
+        let mut bytes = Vec::new();
+        tokio::time::timeout(GENEROUS, stream.read_to_end(&mut bytes)).await.unwrap().unwrap();
+        let mut answers = answers(&bytes);
         // Those that only tell the progress may come or not.
         answers.retain(|answer| answer.status != "104" || answer.field("location").is_some());
         let mut answers = answers.into_iter();
@@ -689,8 +689,8 @@ impl Answer {
 }
 
 /// All answers of one connection; the last one's body is all that remains.
-fn answers(octets: &[u8]) -> Vec<Answer> {
-    let (mut rest, mut answers) = (octets, Vec::<Answer>::new());
+fn answers(bytes: &[u8]) -> Vec<Answer> {
+    let (mut rest, mut answers) = (bytes, Vec::<Answer>::new());
     while rest.starts_with(b"HTTP/1.1 ") {
         let end = rest.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
         let head = std::str::from_utf8(&rest[..end]).unwrap();

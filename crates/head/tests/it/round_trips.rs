@@ -26,9 +26,9 @@ fn name() -> impl Strategy<Value = String> {
 /// Values of the table, values with parts, and any bytes that a value may have.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     const PARTS: [&str; 9] = ["Mozilla/5.0 (", "https://", "\"Not", "; rv:1", "140", "*/*", "bytes 0-1/2", "\t", "?1"];
-    let octet = prop_oneof![0x20..0x7f_u8, 0x80..=0xff_u8, Just(b'\t')];
+    let byte = prop_oneof![0x20..0x7f_u8, 0x80..=0xff_u8, Just(b'\t')];
     let mixed = vec(
-        prop_oneof![prop::sample::select(&PARTS[..]).prop_map(|part| part.as_bytes().to_vec()), vec(octet, 0..9)],
+        prop_oneof![prop::sample::select(&PARTS[..]).prop_map(|part| part.as_bytes().to_vec()), vec(byte, 0..9)],
         0..9,
     );
     mixed.prop_map(|pieces| pieces.concat().trim_ascii().to_vec())
@@ -68,8 +68,8 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_head_or_an_error(octets in vec(any::<u8>(), 0..200)) {
-        let _ = (decode_request(&octets), decode_response(&octets), hoop_head::split(&octets));
+    fn any_bytes_are_a_head_or_an_error(bytes in vec(any::<u8>(), 0..200)) {
+        let _ = (decode_request(&bytes), decode_response(&bytes), hoop_head::split(&bytes));
     }
 }
 

@@ -105,7 +105,7 @@ mod tests {
         let text = |text: &str| Content::Bytes(text.to_owned().into());
         let some = |text: &str| Some(text.to_owned());
         let path = |path: &str| Content::File(path.into());
-        let octets = some("application/octet-stream");
+        let bytes = some("application/octet-stream");
         for (typed, expected) in [
             ("n=v", (text("v"), None, None)),
             ("n=", (text(""), None, None)),
@@ -119,8 +119,8 @@ mod tests {
                 (path("a"), some("b"), some("text/plain; charset=utf-8")),
             ),
             ("n=@a;filename=b.png;type=x/y", (path("a"), some("b.png"), some("x/y"))),
-            (r#"n=@"a;b";filename="c;d""#, (path("a;b"), some("c;d"), octets.clone())),
-            ("n=@-", (Content::Stdin, some("-"), octets)),
+            (r#"n=@"a;b";filename="c;d""#, (path("a;b"), some("c;d"), bytes.clone())),
+            ("n=@-", (Content::Stdin, some("-"), bytes)),
             ("n=<a", (path("a"), None, None)),
         ] {
             assert_eq!(parsed(typed), expected, "{typed}");

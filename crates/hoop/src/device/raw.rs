@@ -17,7 +17,7 @@ const PIECE: usize = 256 * 1024;
 pub fn seal(flags: &RawFlags, suite: Suite) -> Result<Exit, Failure> {
     let ikm = keying_material(flags.key.as_deref(), flags.key_file.as_deref())?;
     let salt = match &flags.salt {
-        None => Rng.octets(),
+        None => Rng.bytes(),
         Some(text) => decode(text, "--salt")?
             .try_into()
             .map_err(|_| Failure::usage("--salt must have 16 bytes (22 characters of base64url)"))?,

@@ -151,7 +151,7 @@ pub fn run_introduce(flags: IntroduceFlags) -> Result<Exit, Failure> {
     let unreadable = |path: &Path, error| Failure::new(Exit::File, format!("cannot read {}", path.display()), error);
     let certificate = flags.cert.as_ref().map(|path| std::fs::read(path).map_err(|error| unreadable(path, error)));
     // What is no text is no PEM, and is refused as such.
-    let certificate = certificate.transpose()?.map(|octets| String::from_utf8_lossy(&octets).into_owned());
+    let certificate = certificate.transpose()?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     // Before a device is added: a key that cannot be written down is lost.
     let output = flags.output.as_deref().map(Output::create).transpose()?;
     let owner = flags.user.as_deref().map(owner).transpose()?;

@@ -309,9 +309,9 @@ struct Folder {
 impl Folder {
     fn new() -> io::Result<Self> {
         // A Unix socket's path has 107 bytes at most.
-        let name = format!("{}{}", run_status::PREFIX, hex::encode(hoop_http::Rng.octets::<8>()));
+        let name = format!("{}{}", run_status::PREFIX, hex::encode(hoop_http::Rng.bytes::<8>()));
         let path = std::env::temp_dir().join(name);
-        let key = geteuid().is_root().then(|| hex::encode(hoop_http::Rng.octets::<{ KEY_BYTES / 2 }>()));
+        let key = geteuid().is_root().then(|| hex::encode(hoop_http::Rng.bytes::<{ KEY_BYTES / 2 }>()));
         let mode = if key.is_some() { 0o711 } else { 0o700 };
         std::fs::DirBuilder::new().mode(mode).create(&path)?;
         let folder = Self { path, key };

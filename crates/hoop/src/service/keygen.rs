@@ -20,7 +20,7 @@ pub struct KeygenFlags {
 
 /// Runs it.
 pub fn run(flags: &KeygenFlags) -> Result<Exit, Failure> {
-    let key = ServiceKey::new(KwsId(Rng.octets()), Rng.octets());
+    let key = ServiceKey::new(KwsId(Rng.bytes()), Rng.bytes());
     let line = format!("{}\n", key.to_line());
     match (&flags.output, &flags.rotate) {
         (None, None) => print!("{line}"),

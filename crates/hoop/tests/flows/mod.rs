@@ -16,7 +16,7 @@ pub fn hoop(folder: &Path, arguments: &[&str]) -> Command {
 /// A run to its end: exit code, standard output and standard error.
 pub fn run(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
     let output = hoop(folder, arguments).output().unwrap();
-    let text = |octets| String::from_utf8(octets).unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }
 

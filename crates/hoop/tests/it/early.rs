@@ -119,7 +119,7 @@ fn all_but_record_0_is_at_the_gateway_before_the_ticket_and_is_sent_once() {
     let world = World::new(
         move |request| {
             let z = std::fs::read(whole_file(&path)).unwrap();
-            assert!(z[..128 + 65_536].iter().all(|octet| *octet == 0), "neither prelude nor record 0 is there");
+            assert!(z[..128 + 65_536].iter().all(|byte| *byte == 0), "neither prelude nor record 0 is there");
             request
         },
         folder,
@@ -225,12 +225,12 @@ fn strict_gateway(target: SocketAddr) -> SocketAddr {
         for mut client in listener.incoming().flatten() {
             std::thread::spawn(move || {
                 let mut head = Vec::new();
-                let mut octet = [0];
+                let mut byte = [0];
                 while !head.ends_with(b"\r\n\r\n") {
-                    if client.read(&mut octet).unwrap_or(0) == 0 {
+                    if client.read(&mut byte).unwrap_or(0) == 0 {
                         return;
                     }
-                    head.push(octet[0]);
+                    head.push(byte[0]);
                 }
                 if String::from_utf8_lossy(&head).contains("hoop-early: ?1") {
                     let body =

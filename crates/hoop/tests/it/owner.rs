@@ -59,7 +59,7 @@ impl World {
 
     /// The same, as soon as some of it has come to the service.
     fn does_in_mid_delivery(&self, action: &str) {
-        let has_some = |answer: &Value| answer["received"].as_u64().is_some_and(|octets| octets > 0);
+        let has_some = |answer: &Value| answer["received"].as_u64().is_some_and(|bytes| bytes > 0);
         eventually("something to act on", || Some(curl(&[&self.url()]).json()).filter(has_some));
         // Whose it is the service may learn a moment later.
         let answer = eventually("its owner's word", || Some(self.does(action)).filter(has_some));

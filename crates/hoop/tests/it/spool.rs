@@ -14,9 +14,9 @@ fn flip(folder: &Path, id: &str, at: u64) {
     // The first upload of the first segment.
     let path = if own.exists() { own } else { folder.join("spool/uploads/segments/0.segment") };
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let mut octet = [0];
-    file.read_exact_at(&mut octet, at).unwrap();
-    file.write_all_at(&[octet[0] ^ 1], at).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn an_operator_lists_checks_exports_repairs_and_hand_delivers_an_upload() {
     assert_eq!(partial.err, format!("hoop: {there} of {} bytes are in two\nhoop: {missing}\n", z.len()));
     let two = std::fs::read(folder.join("two")).unwrap();
     assert!(two.len() == z.len() && two[..65_664] == z[..65_664] && two[131_200..] == z[131_200..]);
-    assert!(two[65_664..131_200].iter().all(|octet| *octet == 0), "what is spoilt is not written out");
+    assert!(two[65_664..131_200].iter().all(|byte| *byte == 0), "what is spoilt is not written out");
     let mended = spool(folder, &["check", "--repair"]).exits(0);
     assert_eq!(mended.out, format!("{line} (repaired)\n{summary}, 1 repaired\n"));
     assert_eq!(

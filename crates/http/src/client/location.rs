@@ -74,18 +74,18 @@ fn server(authority: &str) -> String {
 
 /// A segment decoded and in lower case.
 fn plain(segment: &str) -> String {
-    let octets = segment.bytes().collect::<Vec<_>>();
-    let mut decoded = Vec::with_capacity(octets.len());
+    let bytes = segment.bytes().collect::<Vec<_>>();
+    let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;
-    while at < octets.len() {
-        let hex = octets.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match hex.filter(|_| octets[at] == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(octet) => {
-                decoded.push(octet);
+    while at < bytes.len() {
+        let hex = bytes.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match hex.filter(|_| bytes[at] == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                decoded.push(byte);
                 at += 3;
             }
             None => {
-                decoded.push(octets[at]);
+                decoded.push(bytes[at]);
                 at += 1;
             }
         }

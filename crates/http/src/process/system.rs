@@ -41,15 +41,15 @@ impl Rng {
     ///
     /// # Panics
     /// If the operating system has none, which leaves nothing safe to do.
-    pub fn octets<const N: usize>(self) -> [u8; N] {
-        let mut octets = [0; N];
-        ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut octets)
+    pub fn bytes<const N: usize>(self) -> [u8; N] {
+        let mut bytes = [0; N];
+        ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes)
             .expect("the operating system has random numbers");
-        octets
+        bytes
     }
 
     /// A uniform number, for jitter.
-    pub fn roll(self) -> u32 {
-        u32::from_ne_bytes(self.octets())
+    pub fn jitter(self) -> u32 {
+        u32::from_ne_bytes(self.bytes())
     }
 }

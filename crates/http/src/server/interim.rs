@@ -200,13 +200,13 @@ mod tests {
     }
 
     /// All that comes back for these bytes, read only after they were sent and the server has begun to answer.
-    async fn exchange(octets: &str) -> String {
+    async fn exchange(bytes: &str) -> String {
         let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into(), None, ServerLimits::default()).await.unwrap();
         let address = server.address();
         let (stop, stopped) = shutdown();
         let task = tokio::spawn(server.run(|request, _| answer(request), stopped));
         let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(octets.as_bytes()).await.unwrap();
+        stream.write_all(bytes.as_bytes()).await.unwrap();
         stream.readable().await.unwrap();
         let mut answers = Vec::new();
         stream.read_to_end(&mut answers).await.unwrap();

@@ -214,8 +214,8 @@ impl RequestBody {
 
 impl Long {
     /// So many bytes have come.
-    fn took(&mut self, octets: u64) {
-        self.left = self.left.saturating_sub(octets);
+    fn took(&mut self, bytes: u64) {
+        self.left = self.left.saturating_sub(bytes);
         // What hyper gave, it knows of.
         if self.left == 0 && self.drained {
             self.direct.0.whole.store(true, Ordering::Relaxed);
@@ -240,7 +240,7 @@ impl Long {
             tokio::task::yield_now().await;
         }
         let most = READ_BYTES.min(usize::try_from(self.left).unwrap_or(READ_BYTES));
-        let bytes = poll_fn(|cx| self.direct.0.poll_octets(most, cx)).await?;
+        let bytes = poll_fn(|cx| self.direct.0.poll_bytes(most, cx)).await?;
         if bytes.is_empty() {
             return Err(self.broken_off());
         }
@@ -316,7 +316,7 @@ impl Inner {
     }
 
     /// Waits for bytes, at most so many, and reads them into the thread's buffer; none at the end.
-    fn poll_octets(&self, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+    fn poll_bytes(&self, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         let half = self.socket.read.lock();
         let stream: &TcpStream = half.as_ref();
         loop {
@@ -394,8 +394,8 @@ impl AsyncRead for SharedStream {
 }
 
 impl AsyncWrite for SharedStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.socket.write.lock()).poll_write(cx, octets)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.socket.write.lock()).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -433,7 +433,7 @@ mod tests {
     /// What is sent: more than sockets and hyper's buffer hold.
     const LEN: usize = 20 << 20;
 
-    fn octet(at: usize) -> u8 {
+    fn byte(at: usize) -> u8 {
         (at % 251) as u8
     }
 
@@ -443,7 +443,7 @@ mod tests {
         let (mut at, mut right, mut largest) = (0, 0, 0);
         while let Some(bytes) = body.data().await {
             let bytes = bytes.unwrap();
-            right += bytes.iter().enumerate().filter(|(index, found)| octet(at + index) == **found).count();
+            right += bytes.iter().enumerate().filter(|(index, found)| byte(at + index) == **found).count();
             at += bytes.len();
             largest = largest.max(bytes.len());
         }
@@ -453,14 +453,14 @@ mod tests {
 
     async fn exchange(stream: &mut TcpStream, len: usize, field: &str) -> String {
         let head = format!("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: {len}\r\n{field}\r\n");
-        let octets: Vec<u8> = (0..len).map(octet).collect();
+        let bytes: Vec<u8> = (0..len).map(byte).collect();
         stream.write_all(head.as_bytes()).await.unwrap();
         if field.starts_with("Expect") {
             let mut interim = [0; 25];
             stream.read_exact(&mut interim).await.unwrap();
             assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
         }
-        stream.write_all(&octets).await.unwrap();
+        stream.write_all(&bytes).await.unwrap();
         let mut answer = String::new();
         while !answer.contains("true") {
             let mut some = [0; 512];
@@ -491,7 +491,7 @@ mod tests {
             let (len, mut seen) = (waiting.len(), Vec::new());
             // Half of it is not wanted, and what is left at the end is lost with no harm to the next.
             waiting.put(&file, at, len / 4, |bytes| seen.extend_from_slice(bytes)).unwrap();
-            let expected = (0..seen.len()).map(|index| octet(usize::try_from(at).unwrap() + index));
+            let expected = (0..seen.len()).map(|index| byte(usize::try_from(at).unwrap() + index));
             assert!(seen.iter().copied().eq(expected) && seen.len() as u64 == len / 4, "it is shown what went by");
             waiting.skip(len / 2).unwrap();
             put.push(at..at + len / 4);
@@ -501,7 +501,7 @@ mod tests {
             let mut found = vec![0; usize::try_from(range.end - range.start).unwrap()];
             file.read_exact_at(&mut found, range.start).unwrap();
             let first = usize::try_from(range.start).unwrap();
-            assert!(found.iter().zip(first..).all(|(found, at)| *found == octet(at)), "{range:?}");
+            assert!(found.iter().zip(first..).all(|(found, at)| *found == byte(at)), "{range:?}");
         }
         Response::new(full(format!("{at} {}", piped > 0)))
     }
@@ -557,7 +557,7 @@ mod tests {
         let mut all = Vec::new();
         for len in [1 << 20, 5, LEN, 1 << 18, 1 << 20] {
             all.extend_from_slice(format!("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: {len}\r\n\r\n").as_bytes());
-            all.extend((0..len).map(octet));
+            all.extend((0..len).map(byte));
         }
         let sending = tokio::spawn(async move { writer.write_all(&all).await.map(|()| writer) });
         let mut answers = String::new();

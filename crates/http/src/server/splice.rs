@@ -265,14 +265,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_takes_no_splice_gets_the_octets_all_the_same() {
+    fn a_file_that_takes_no_splice_gets_the_bytes_all_the_same() {
         let (mut sender, socket) = UnixStream::pair().unwrap();
-        let octets = pattern();
+        let pattern = self::pattern();
         let folder = tempfile::tempdir().unwrap();
         // The kernel refuses to splice into a file that is open to be appended to.
         let file = File::options().append(true).create(true).read(true).open(folder.path().join("log")).unwrap();
         let (mut at, mut seen) = (0, Vec::new());
-        for piece in octets.chunks(50_000) {
+        for piece in pattern.chunks(50_000) {
             sender.write_all(piece).unwrap();
             let mut piped = SpliceChunk::try_take(&socket, u64::MAX).unwrap();
             let len = piped.len();
@@ -280,8 +280,8 @@ mod tests {
             piped.put(&file, at, len, |bytes| seen.extend_from_slice(bytes)).unwrap();
             at += len;
         }
-        assert_eq!(std::fs::read(folder.path().join("log")).unwrap(), octets);
-        assert!(seen == octets, "each is looked at once");
+        assert_eq!(std::fs::read(folder.path().join("log")).unwrap(), pattern);
+        assert!(seen == pattern, "each is looked at once");
     }
 
     #[test]

@@ -269,7 +269,7 @@ impl Keeper {
             };
             self.log(event, error.as_ref(), carrier.as_ref());
             let now = Timestamp::ZERO + self.origin.elapsed();
-            for action in self.upkeep.handle(event, now, roll()) {
+            for action in self.upkeep.handle(event, now, jitter()) {
                 self.act(action, error.as_ref(), carrier.as_ref());
             }
         }
@@ -341,7 +341,7 @@ impl Keeper {
                 *dialling = Some(Dialling { carrier, explaining });
                 let (dialer, server) = (self.dialer.clone(), self.server.clone());
                 reachability_probe
-                    .get_or_insert_with(|| Box::pin(async move { dialer.until_reachable(&server, roll).await }));
+                    .get_or_insert_with(|| Box::pin(async move { dialer.until_reachable(&server, jitter).await }));
             }
             Action::Use => {
                 let Some(carrier) = up else { return };
@@ -412,11 +412,11 @@ async fn explain(explainer: Arc<Dialer>, way: Arc<NetworkPath>, server: Arc<Serv
 }
 
 /// Devices that lost their server together do not come back together.
-fn roll() -> u32 {
-    let mut roll = [0; 4];
+fn jitter() -> u32 {
+    let mut jitter = [0; 4];
     // Without dice they do.
-    let _ = SystemRandom::new().fill(&mut roll);
-    u32::from_ne_bytes(roll)
+    let _ = SystemRandom::new().fill(&mut jitter);
+    u32::from_ne_bytes(jitter)
 }
 
 async fn until(due: Option<Instant>) {

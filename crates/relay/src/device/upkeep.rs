@@ -108,8 +108,8 @@ pub(crate) struct Upkeep {
 }
 
 impl Upkeep {
-    /// Takes note of what has happened, and gives what is to be done. `roll` is any number: devices that lost their server together do not come back together.
-    pub(crate) fn handle(&mut self, event: Event, now: Timestamp, roll: u32) -> Vec<Action> {
+    /// Takes note of what has happened, and gives what is to be done. `jitter` is any number: devices that lost their server together do not come back together.
+    pub(crate) fn handle(&mut self, event: Event, now: Timestamp, jitter: u32) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
             Event::Wanted => self.wanted(now),
@@ -131,7 +131,7 @@ impl Upkeep {
                 if !(self.is_explained && is_silence) {
                     actions.push(Action::Tell);
                 }
-                self.due = Some(now + RETRY.delay(self.attempt, roll));
+                self.due = Some(now + RETRY.delay(self.attempt, jitter));
                 self.attempt = self.attempt.saturating_add(1);
             }
             Event::Explained => {
@@ -145,7 +145,7 @@ impl Upkeep {
                     (self.due, self.is_dialling) = (Some(now), false);
                 }
             }
-            Event::Gone { end, is_needed } => self.gone(end, is_needed, now, roll, &mut actions),
+            Event::Gone { end, is_needed } => self.gone(end, is_needed, now, jitter, &mut actions),
             Event::NetworkUp => {
                 actions.extend([Action::StopProbe, Action::LinkIsUp]);
                 actions.extend(self.here.map(|_| Action::Probe));
@@ -178,7 +178,7 @@ impl Upkeep {
         }
     }
 
-    fn gone(&mut self, end: End, is_needed: bool, now: Timestamp, roll: u32, actions: &mut Vec<Action>) {
+    fn gone(&mut self, end: End, is_needed: bool, now: Timestamp, jitter: u32, actions: &mut Vec<Action>) {
         let Some(here) = self.here.take() else { return };
         let was_steady = now.since(here.since) >= STEADY;
         match end {
@@ -193,7 +193,7 @@ impl Upkeep {
             self.closed_soon = 0;
         }
         if !self.is_dialling && self.due.is_none() && is_needed {
-            let again = self.closed_soon.checked_sub(1).map_or(Duration::ZERO, |times| RETRY.delay(times, roll));
+            let again = self.closed_soon.checked_sub(1).map_or(Duration::ZERO, |times| RETRY.delay(times, jitter));
             // What answers and is no server will not be one at once.
             self.due = Some(now + if end == End::ByAnother { RETRY.cap } else { again });
             self.closed_soon = self.closed_soon.saturating_add(1);

@@ -103,7 +103,7 @@ impl Counters {
         page.gauge("devices", "Devices that have flows here.", server.devices().len() as u64);
         page.gauge("carriers", "Carriers, those of strangers included.", server.carriers() as u64);
         page.gauge("flows", "Flows that are here.", server.flows() as u64);
-        page.gauge("held_bytes", "What flows hold that was not taken or acknowledged yet.", server.octets());
+        page.gauge("held_bytes", "What flows hold that was not taken or acknowledged yet.", server.bytes());
         page.gauge("connections", "Connections to destinations.", of(&self.open));
         page.counter("connections_total", "Connections to destinations that were made.", of(&self.connections));
         page.gauge("exchanges", "HTTP exchanges that are under way.", of(&self.exchanging));

@@ -140,7 +140,7 @@ mod tests {
     fn devices_that_are_quiet_again_are_forgotten() {
         let shares = Shares::new(ShareLimits::default());
         let now = Instant::now();
-        let host = |at: u32| DeviceId(std::array::from_fn(|octet| (at >> (8 * (octet % 4))) as u8));
+        let host = |at: u32| DeviceId(std::array::from_fn(|byte| (at >> (8 * (byte % 4))) as u8));
         let kept = shares.begin(host(0), now).unwrap();
         for at in 1..5_000 {
             shares.begin(host(at), now + Duration::from_secs(at.into())).unwrap();

@@ -73,7 +73,7 @@ pub async fn issue(api: &Api, request: Request<Incoming>, address: IpAddr) -> Re
     let caller = Caller::of_ticket(api, credentials).await?;
     api.allowance.take_tickets(Payer::of(&api.context.policy(), &caller.credentials), wanted.count)?;
     let tickets = (0..wanted.count).map(|_| {
-        let key = given.clone().unwrap_or_else(|| UploadKey(Rng.octets()));
+        let key = given.clone().unwrap_or_else(|| UploadKey(Rng.bytes()));
         let grant = Grant { key, not_before: now, max_bytes: limit, route, suite };
         let permit =
             api.context.permits().of_ticket(&api.context.policy(), grant.key.upload_id(), limit, expires, gateway);
@@ -125,7 +125,7 @@ pub fn given_key(wanted: &TicketRequest) -> Result<Option<UploadKey>, Problem> {
     if wanted.count != 1 {
         return Err(wrong("one key is for one ticket"));
     }
-    let key = URL_SAFE_NO_PAD.decode(text).ok().and_then(|octets| octets.try_into().ok());
+    let key = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
     key.map(|key| Some(UploadKey(key))).ok_or_else(|| wrong("the key must be base64url of 32 bytes, without padding"))
 }
 
@@ -143,7 +143,7 @@ fn ticket(
     permit: Option<String>,
 ) -> Value {
     let id = grant.key.upload_id();
-    let ticket = policy.keys.seal_ticket(&policy.origin, id, expires, grant, Rng.octets());
+    let ticket = policy.keys.seal_ticket(&policy.origin, id, expires, grant, Rng.bytes());
     let token = credentials.seal(&policy.keys, &policy.origin, id);
     json!({
         "upload_id": id.to_hex(),

@@ -46,7 +46,7 @@ mod tag_text {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Tag>, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let tag = URL_SAFE_NO_PAD.decode(text).ok().and_then(|octets| octets.try_into().ok());
+        let tag = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
         tag.map(Some).ok_or_else(|| D::Error::custom("no owner's tag"))
     }
 }
@@ -117,7 +117,7 @@ impl Credentials {
         let len = self.cookie.as_ref().map_or(0, String::len) + self.authorization.as_ref().map_or(0, String::len);
         let padded = hoop_seal::token_content_len(len).max(content.len().next_multiple_of(TOKEN_CONTENT_STEP));
         content.resize(padded, b' ');
-        keys.seal_token(origin, id, &content, Rng.octets())
+        keys.seal_token(origin, id, &content, Rng.bytes())
     }
 }
 

@@ -377,7 +377,7 @@ impl Upload {
     /// That is a long path, the token of a release, and of what is held its path and answer as well. What has ended is counted apart.
     pub fn room(&self) -> u64 {
         let path = self.facts.as_ref().map_or(0, |facts| facts.path.len());
-        let sealed = |octets: &Option<Vec<u8>>| octets.as_ref().map_or(0, Vec::len);
+        let sealed = |stored: &Option<Vec<u8>>| stored.as_ref().map_or(0, Vec::len);
         let row = match self.state {
             State::Held => path + sealed(&self.answer) + sealed(&self.token),
             state if state.is_final() => 0,

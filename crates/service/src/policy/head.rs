@@ -215,12 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn no_octets_make_it_panic() {
+    fn no_bytes_make_it_panic() {
         let whole = b"POST /a HTTP/1.1\r\nContent-Length: 0\r\nHoop-Token: AAAA\r\n\r\n";
         for at in 0..whole.len() {
-            for octet in [0, b'\r', b'\n', b' ', b':', 0x7f, 0xff] {
+            for byte in [0, b'\r', b'\n', b' ', b':', 0x7f, 0xff] {
                 let mut changed = *whole;
-                changed[at] = octet;
+                changed[at] = byte;
                 let _ = RequestHead::parse(&changed, changed.len() as u64);
                 let _ = RequestHead::parse(&changed[..at], at as u64);
             }

@@ -148,8 +148,8 @@ mod tests {
     fn only_a_listed_gateway_or_the_device_itself_brings_an_upload() {
         let (policy, now) = (policy(), UnixTime(10_000));
         let permits = Permits { gateways: vec![gateway(1)], ..Permits::default() };
-        let sent = |field: &'static str, octets: &[u8]| {
-            let headers = [(field.parse::<http::HeaderName>().unwrap(), signing::to_text(octets).parse().unwrap())];
+        let sent = |field: &'static str, bytes: &[u8]| {
+            let headers = [(field.parse::<http::HeaderName>().unwrap(), signing::to_text(bytes).parse().unwrap())];
             permits.check_sender(&policy, &headers.into_iter().collect(), ID, now).map_err(|problem| problem.code)
         };
         let forbidden = Err(Code::GatewayForbidden);

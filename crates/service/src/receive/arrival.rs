@@ -189,14 +189,14 @@ impl Arrival {
     ///
     /// # Errors
     /// `record-corrupt`, what [`inspect`] finds in record 0, `range-too-many`, or the store's.
-    pub fn take(&self, policy: &Policy, store: &Store, first: u64, octets: &[u8]) -> Result<u64, Problem> {
-        let mut scratch = Vec::with_capacity(octets.len().min(hoop_seal::RECORD_SIZE as usize));
+    pub fn take(&self, policy: &Policy, store: &Store, first: u64, bytes: &[u8]) -> Result<u64, Problem> {
+        let mut scratch = Vec::with_capacity(bytes.len().min(hoop_seal::RECORD_SIZE as usize));
         let mut opened = Vec::new();
         let (mut index, mut at, mut facts) = (first, 0, None);
         let mut result = Ok(());
-        while at < octets.len() {
+        while at < bytes.len() {
             let range = self.admission.layout.record(index);
-            let record = &octets[at..at + range.len() as usize];
+            let record = &bytes[at..at + range.len() as usize];
             if !self.progress().received.contains(range) {
                 scratch.clear();
                 scratch.extend_from_slice(record);

@@ -252,7 +252,7 @@ fn unbegun(admission: &Admission, now: UnixTime, code: Code) -> Upload {
 pub fn refused(code: Code, paused_secs: u32) -> Problem {
     let problem = Problem::new(code, "");
     match code {
-        Code::UploadPaused => problem.retry_after(paused_wait(paused_secs, Rng.roll())),
+        Code::UploadPaused => problem.retry_after(paused_wait(paused_secs, Rng.jitter())),
         _ => problem,
     }
 }

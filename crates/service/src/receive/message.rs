@@ -139,14 +139,14 @@ impl Message {
         if total > limit {
             return Err(Problem::new(Code::TooLarge, format!("{total} bytes, and at most {limit} are taken")));
         }
-        let mut octets = Vec::new();
-        let reading = read_prelude(source, &mut octets);
+        let mut bytes = Vec::new();
+        let reading = read_prelude(source, &mut bytes);
         let Ok(prelude) = tokio::time::timeout(PRELUDE_TIMEOUT, reading).await else {
             source.give_up();
             return Err(Problem::new(Code::RequestTimeout, "the prelude did not come in 15 s"));
         };
         let prelude = prelude?;
-        let ahead = octets.split_off(prelude.len());
+        let ahead = bytes.split_off(prelude.len());
         let admission = Some(Admission::new(&receive.context.policy(), prelude, total)?);
         Ok(Self { admission, range: ByteRange::new(0, total), ahead, prelude: Vec::new() })
     }
@@ -193,8 +193,8 @@ impl Message {
         flushed: &mut Option<Flushed>,
     ) -> Result<u64, Problem> {
         let (mut index, end) = records(&arrival.admission.layout, self.range)?;
-        let (mut octets, mut prelude) = (self.ahead, self.prelude);
-        octets.reserve(BATCH.min(usize::try_from(self.range.len()).unwrap_or(BATCH)));
+        let (mut buffer, mut prelude) = (self.ahead, self.prelude);
+        buffer.reserve(BATCH.min(usize::try_from(self.range.len()).unwrap_or(BATCH)));
         // The prelude has come, or comes before the first record.
         let mut bytes = arrival.admission.layout.record(index).start - self.range.start;
         let (begun, mut since_checkpoint) = (Instant::now(), 0);
@@ -204,7 +204,7 @@ impl Message {
             let wanted = (layout.record(last).end - layout.record(index).start) as usize;
             // A slow sender would keep a stopped upload's file open, which is deleted and takes its room still.
             let filled = tokio::select! {
-                filled = fill(source, &mut octets, &mut prelude, wanted) => filled,
+                filled = fill(source, &mut buffer, &mut prelude, wanted) => filled,
                 code = arrival.until_halted() => Err(refused(code, 0)),
             };
             // What came last is kept of one that is paused. The others need nothing more.
@@ -214,9 +214,9 @@ impl Message {
                 Some(code) => return Err(refused(code, 0)),
             }
             let broken = filled.err();
-            let (next, len) = whole(&arrival.admission.layout, index, end, octets.len());
-            let rest = octets.split_off(len);
-            let batch = std::mem::replace(&mut octets, rest);
+            let (next, len) = whole(&arrival.admission.layout, index, end, buffer.len());
+            let rest = buffer.split_off(len);
+            let batch = std::mem::replace(&mut buffer, rest);
             (bytes, since_checkpoint) = (bytes + len as u64, since_checkpoint + len as u64);
             let payer = if index == 0 { arrival.payer_in(&receive.context.policy(), &batch) } else { None };
             arrival.need_room(&receive.room, len as u64, payer).await?;
@@ -263,24 +263,24 @@ impl Receive {
     }
 }
 
-/// Reads until `octets` holds the prelude, and more if more comes at once.
-async fn read_prelude(source: &mut Source, octets: &mut Vec<u8>) -> Result<Prelude, Problem> {
+/// Reads until `bytes` holds the prelude, and more if more comes at once.
+async fn read_prelude(source: &mut Source, bytes: &mut Vec<u8>) -> Result<Prelude, Problem> {
     loop {
-        match Prelude::parse(octets) {
+        match Prelude::parse(bytes) {
             Ok(prelude) => return Ok(prelude),
             Err(PreludeError::Incomplete { .. }) => {}
             Err(error) => return Err(Problem::new(Code::BodyNotSealed, error)),
         }
         match source.next().await? {
-            Some(more) => octets.extend_from_slice(&more),
+            Some(more) => bytes.extend_from_slice(&more),
             None => return Err(Problem::new(Code::BodyNotSealed, "the body ends within its prelude")),
         }
     }
 }
 
-/// Reads until `octets` holds `wanted`, after the bytes that must repeat the prelude.
-async fn fill(source: &mut Source, octets: &mut Vec<u8>, prelude: &mut Vec<u8>, wanted: usize) -> Result<(), Problem> {
-    while octets.len() < wanted {
+/// Reads until `bytes` holds `wanted`, after the bytes that must repeat the prelude.
+async fn fill(source: &mut Source, bytes: &mut Vec<u8>, prelude: &mut Vec<u8>, wanted: usize) -> Result<(), Problem> {
+    while bytes.len() < wanted {
         let Some(more) = source.next().await? else {
             return Err(Problem::new(Code::BodyTruncated, "the body ended before its announced length"));
         };
@@ -290,7 +290,7 @@ async fn fill(source: &mut Source, octets: &mut Vec<u8>, prelude: &mut Vec<u8>, 
             return Err(Problem::new(Code::RangeInvalid, detail).field("Hoop-Prelude"));
         }
         prelude.drain(..repeated);
-        octets.extend_from_slice(&more[repeated..]);
+        bytes.extend_from_slice(&more[repeated..]);
     }
     Ok(())
 }

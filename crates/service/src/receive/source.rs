@@ -39,9 +39,9 @@ impl Pace {
     }
 
     /// So many bytes have come after so long a wait.
-    fn came(&mut self, octets: u64, waited: Duration) {
+    fn came(&mut self, bytes: u64, waited: Duration) {
         self.left = self.left.saturating_sub(waited);
-        self.come += octets;
+        self.come += bytes;
         if self.come >= PIECE {
             *self = Self::new(self.full);
         }

@@ -204,7 +204,7 @@ async fn fresh(replay: &Replay, opened: &mut Opened) -> Result<(Edits, Option<St
     let windows = windows(opened).await.map_err(Unprepared::Broken)?;
     let pieces: Vec<_> = windows
         .iter()
-        .map(|(at, octets)| Piece { at: *at, octets, last: at + octets.len() as u64 == opened.head.body_len })
+        .map(|(at, bytes)| Piece { at: *at, bytes, last: at + bytes.len() as u64 == opened.head.body_len })
         .collect();
     let mut due = Vec::new();
     for rule in rules {
@@ -257,15 +257,15 @@ async fn windows(opened: &Opened) -> Result<Vec<(u64, Vec<u8>)>, String> {
             false => vec![(0, record_of(WINDOW)), (record_of(body_len - WINDOW), last)],
         };
         let read = |(first, last): (u64, u64)| {
-            let mut octets = Vec::new();
+            let mut bytes = Vec::new();
             for index in first..=last {
                 let mut record = vec![0; layout.record(index).len() as usize];
                 body.read_at(&mut record, layout.record(index).start).map_err(|error| error.to_string())?;
                 let plaintext = admission.open(index, &mut record).map_err(|problem| problem.to_string())?;
-                octets.extend_from_slice(&plaintext[if index == 0 { head_len as usize } else { 0 }..]);
+                bytes.extend_from_slice(&plaintext[if index == 0 { head_len as usize } else { 0 }..]);
             }
             let at = if first == 0 { 0 } else { layout.plaintext(first).start - head_len };
-            Ok::<_, String>((at, octets))
+            Ok::<_, String>((at, bytes))
         };
         spans.into_iter().map(read).collect::<Result<Vec<_>, _>>()
     };
@@ -448,8 +448,8 @@ async fn send(
     Ok(())
 }
 
-async fn write(socket: &mut (impl AsyncWrite + Unpin), octets: &[u8], timeout: Duration) -> Result<(), Unsent> {
-    match tokio::time::timeout(timeout, socket.write_all(octets)).await {
+async fn write(socket: &mut (impl AsyncWrite + Unpin), bytes: &[u8], timeout: Duration) -> Result<(), Unsent> {
+    match tokio::time::timeout(timeout, socket.write_all(bytes)).await {
         Ok(written) => written.map_err(Unsent::Socket),
         Err(_) => Err(Unsent::Socket(io::Error::new(io::ErrorKind::TimedOut, "it reads nothing more"))),
     }

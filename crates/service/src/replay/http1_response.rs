@@ -231,13 +231,13 @@ async fn read_line<S: AsyncRead + Unpin>(input: &mut Input<'_, S>) -> Result<Vec
 mod tests {
     use super::*;
 
-    /// Reads `octets` in pieces of `cut`.
-    async fn read(octets: &[u8], cut: usize) -> (Answer, Result<(), AnswerError>) {
+    /// Reads `bytes` in pieces of `cut`.
+    async fn read(bytes: &[u8], cut: usize) -> (Answer, Result<(), AnswerError>) {
         use tokio::io::AsyncWriteExt as _;
         let (mut near, mut far) = tokio::io::duplex(cut);
-        let octets = octets.to_vec();
+        let bytes = bytes.to_vec();
         let writing = tokio::spawn(async move {
-            let _ = far.write_all(&octets).await;
+            let _ = far.write_all(&bytes).await;
         });
         let mut answer = Answer::default();
         let result = read_answer(&mut near, &mut answer).await;
@@ -248,14 +248,14 @@ mod tests {
 
     #[tokio::test]
     async fn every_framing_gives_the_same_body_however_it_is_cut() {
-        for octets in [
+        for bytes in [
             &b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\n\r\nhello"[..],
             b"HTTP/1.1 200 OK\r\nX: y\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\nhe\r\n3\r\nllo\r\n0\r\nT: 1\r\n\r\n",
             b"HTTP/1.0 200 OK\r\nX: y\r\n\r\nhello",
             b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nL: 1\r\n\r\nHTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 5\r\n\r\nhello",
         ] {
             for cut in [1, 7, 4096] {
-                let (answer, result) = read(octets, cut).await;
+                let (answer, result) = read(bytes, cut).await;
                 assert!(result.is_ok(), "{result:?}");
                 assert_eq!((answer.status, &answer.body[..], answer.complete), (200, &b"hello"[..], true));
                 assert_eq!(answer.field("x"), Some(&b"y"[..]));
@@ -271,7 +271,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_is_cut_off_or_garbage_is_told_apart() {
-        let of = async |octets: &[u8]| read(octets, 4096).await;
+        let of = async |bytes: &[u8]| read(bytes, 4096).await;
         assert!(matches!(of(b"").await.1, Err(AnswerError::Closed)));
         assert!(matches!(of(b"HTTP/1.1 200 O").await.1, Err(AnswerError::CutOff)));
         assert!(matches!(of(b"SSH-2.0-OpenSSH\r\n").await.1, Err(AnswerError::Garbage(_))));

@@ -150,7 +150,7 @@ pub fn again(replay: &Replay, upload: &Upload, reason: Reason, least: Option<Dur
 /// `least`.
 fn next(replay: &Replay, upload: &Upload, steps: u32, least: Option<Duration>) -> UnixTime {
     let attempt = upload.attempts.saturating_sub(1).saturating_add(steps);
-    let wait = replay.backoff.delay(attempt, Rng.roll()).max(least.unwrap_or_default());
+    let wait = replay.backoff.delay(attempt, Rng.jitter()).max(least.unwrap_or_default());
     // Rounded up: the index keeps whole seconds.
     let secs = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     replay.context.clock.unix().plus_secs(u32::try_from(secs).unwrap_or(u32::MAX))
@@ -190,5 +190,5 @@ fn sealed(replay: &Replay, upload: &Upload, answer: &Answer, state: State) -> Ve
     text.extend_from_slice(b"\r\n");
     text.extend_from_slice(&answer.body[..answer.body.len().min(ANSWER_BODY_MAX)]);
     let key = content_key(replay, upload);
-    key.map(|key| answer::seal(&key, upload.id, &text, Rng.octets())).unwrap_or_default()
+    key.map(|key| answer::seal(&key, upload.id, &text, Rng.bytes())).unwrap_or_default()
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// One upload's sealed bytes: a file that is exactly Z, with holes where nothing has come.
 pub trait Sealed: Send + Sync {
     /// Writes at an offset.
-    fn write_at(&self, octets: &[u8], offset: u64) -> io::Result<()>;
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Fills the buffer from an offset.
-    fn read_at(&self, octets: &mut [u8], offset: u64) -> io::Result<()>;
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
     /// Syncs what was written. Once a sync has failed, all further ones fail, since lost pages may look synced the next
     /// time. The body is then opened anew, and what the index does not count is written again.
     fn sync(&self) -> io::Result<()>;

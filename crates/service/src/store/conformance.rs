@@ -339,15 +339,15 @@ fn a_body_is_what_was_written_whoever_opens_it(bodies: &Arc<dyn Bodies>) {
     body.write_at(b"late", 100).unwrap();
     body.write_at(b"early", 0).unwrap();
     body.sync().unwrap();
-    let mut octets = [9; 104];
-    bodies.open(id(1)).unwrap().read_at(&mut octets, 0).unwrap();
-    assert_eq!((&octets[..5], &octets[100..]), (&b"early"[..], &b"late"[..]));
-    assert!(bodies.open(id(1)).unwrap().read_at(&mut octets, 1).is_err(), "there is no more");
+    let mut bytes = [9; 104];
+    bodies.open(id(1)).unwrap().read_at(&mut bytes, 0).unwrap();
+    assert_eq!((&bytes[..5], &bytes[100..]), (&b"early"[..], &b"late"[..]));
+    assert!(bodies.open(id(1)).unwrap().read_at(&mut bytes, 1).is_err(), "there is no more");
     bodies.open(id(1)).unwrap().write_at(b"more", 104).unwrap();
-    body.read_at(&mut octets[..4], 104).unwrap();
-    assert_eq!(&octets[..4], b"more");
+    body.read_at(&mut bytes[..4], 104).unwrap();
+    assert_eq!(&bytes[..4], b"more");
     let anew = bodies.create(id(1)).unwrap();
-    assert!(anew.read_at(&mut octets, 0).is_err(), "a new body is empty");
+    assert!(anew.read_at(&mut bytes, 0).is_err(), "a new body is empty");
 }
 
 fn a_body_that_is_not_there_is_an_error(bodies: &Arc<dyn Bodies>) {

@@ -98,12 +98,12 @@ impl SealedFile {
 }
 
 impl Sealed for SealedFile {
-    fn write_at(&self, octets: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(octets, offset)
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
     }
 
-    fn read_at(&self, octets: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(octets, offset)
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {

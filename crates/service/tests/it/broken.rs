@@ -2,7 +2,7 @@
 
 use crate::support::device::{Sealed, seal, ticket};
 use crate::support::upstream::{Behaviour, Upstream, answer};
-use crate::support::{PATIENCE, Sidecar, octets};
+use crate::support::{PATIENCE, Sidecar, bytes};
 use rusqlite::Connection;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -22,7 +22,7 @@ async fn an_interrupted_upload_is_taken_up_despite_unreadable_rows() {
     let sidecar = Sidecar::before(upstream.address).await;
     let mut uploads = Vec::new();
     for n in 0..3 {
-        let sealed = seal(&ticket(&sidecar).await, &octets(200_000, n));
+        let sealed = seal(&ticket(&sidecar).await, &bytes(200_000, n));
         assert_eq!(sealed.put(sidecar.address, sealed.records(0, 2)).await.status, 202);
         uploads.push(sealed);
     }
@@ -51,7 +51,7 @@ async fn a_body_that_cannot_be_deleted_blocks_no_other() {
     let mut uploads = Vec::new();
     for n in 0..2 {
         let ticket = ticket(&sidecar).await;
-        let sealed = seal(&ticket, &octets(1_000, n));
+        let sealed = seal(&ticket, &bytes(1_000, n));
         sealed.post(&sidecar).await;
         sidecar.reaches(&ticket.id, "accepted").await;
         uploads.push(sealed);
@@ -76,7 +76,7 @@ async fn a_body_that_cannot_be_deleted_blocks_no_other() {
 async fn a_body_without_an_upload_is_deleted_after_a_day_and_no_other() {
     let upstream = Upstream::new(|_, _| Behaviour::Deaf).await;
     let sidecar = Sidecar::before(upstream.address).await;
-    let sealed = seal(&ticket(&sidecar).await, &octets(200_000, 1));
+    let sealed = seal(&ticket(&sidecar).await, &bytes(200_000, 1));
     assert_eq!(sealed.put(sidecar.address, sealed.records(0, 1)).await.status, 202);
     let dir = sidecar.stop().await.unwrap();
     let bodies = dir.path().join("bodies");

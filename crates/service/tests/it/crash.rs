@@ -3,7 +3,7 @@
 
 use crate::support::device::{self, Sealed, Ticket, seal};
 use crate::support::upstream::{Behaviour, Upstream, answer};
-use crate::support::{self, idempotency_key, octets, wire};
+use crate::support::{self, bytes, idempotency_key, wire};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -92,12 +92,12 @@ impl Random {
 
 fn seed() -> u64 {
     let seed = std::env::var("HOOP_TEST_SEED").ok().and_then(|text| text.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::from_le_bytes(octets_of_clock()) | 1);
+    let seed = seed.unwrap_or_else(|| u64::from_le_bytes(bytes_of_clock()) | 1);
     println!("HOOP_TEST_SEED={seed}");
     seed
 }
 
-fn octets_of_clock() -> [u8; 8] {
+fn bytes_of_clock() -> [u8; 8] {
     let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
     (since.as_nanos() as u64).to_le_bytes()
 }
@@ -166,7 +166,7 @@ async fn an_accepted_upload_arrives_once_or_is_unknown_despite_kills() {
     let mut senders = tokio::task::JoinSet::new();
     for n in 0..UPLOADS {
         let ticket = device::ticket_at(address, &serde_json::json!({})).await;
-        let body = octets(random.below(3 << 20) as usize, seed + n as u64);
+        let body = bytes(random.below(3 << 20) as usize, seed + n as u64);
         let sealed = seal(&ticket, &body);
         uploads.insert(ticket.id.clone(), (ticket, body));
         let random = Random(seed.wrapping_mul(n as u64 + 3) | 1);
@@ -204,7 +204,7 @@ async fn a_kill_while_the_application_has_it_all_makes_an_upload_unknown() {
     let dir = tempfile::tempdir().unwrap();
     let mut process = Process::start(dir.path(), upstream.address).await;
     let ticket = device::ticket_at(process.address, &serde_json::json!({})).await;
-    let sealed = seal(&ticket, &octets(300_000, 1));
+    let sealed = seal(&ticket, &bytes(300_000, 1));
     assert_eq!(wire::send(process.address, "POST", "/hoop/post", &[], &sealed.z).await.status, 202);
     upstream.has(1).await;
     process.crash().await;
@@ -225,7 +225,7 @@ async fn a_kill_before_the_last_bytes_replays_an_upload_from_the_start() {
     let mut process = Process::start(dir.path(), upstream.address).await;
     let ticket = device::ticket_at(process.address, &serde_json::json!({})).await;
     // More than the kernel's buffers on both sides hold.
-    let body = octets(24 << 20, 1);
+    let body = bytes(24 << 20, 1);
     let sealed = seal(&ticket, &body);
     assert_eq!(wire::send(process.address, "POST", "/hoop/post", &[], &sealed.z).await.status, 202);
     upstream.has(1).await;

@@ -3,7 +3,7 @@
 
 use crate::support::device::{plaintext, seal, seal_plaintext, ticket};
 use crate::support::upstream::Upstream;
-use crate::support::{PATIENCE, Sidecar, octets, wire};
+use crate::support::{PATIENCE, Sidecar, bytes, wire};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -223,7 +223,7 @@ async fn two_senders_that_hold_every_intake_make_way_for_a_third() {
     let hold = |n: u16| tokio::spawn(holds(Kind::SealedBodyNeverEnds, far(127, n % 2 + 1), Ipv4Addr::LOCALHOST, to));
     let crowd: Vec<_> = (0..20).map(hold).collect();
     tokio::time::sleep(STANDS).await;
-    let sealed = seal(&ticket(&sidecar).await, &octets(1 << 20, 1));
+    let sealed = seal(&ticket(&sidecar).await, &bytes(1 << 20, 1));
     sealed.is_taken_by(&sidecar).await;
     crowd.iter().for_each(JoinHandle::abort);
 }
@@ -259,7 +259,7 @@ async fn silent_senders_make_way_for_a_post_from_their_own_address() {
     let crowd: Vec<_> = (0..33).map(|_| tokio::spawn(holds(Kind::SealedBodyNeverEnds, own, own, to))).collect();
     for n in 0..3 {
         tokio::time::sleep(STANDS).await;
-        let sealed = seal(&ticket(&sidecar).await, &octets(1 << 20, n));
+        let sealed = seal(&ticket(&sidecar).await, &bytes(1 << 20, n));
         sealed.is_taken_by(&sidecar).await;
     }
     crowd.iter().for_each(JoinHandle::abort);

@@ -2,7 +2,7 @@
 
 use crate::support::device::{Ticket, plaintext, seal_plaintext, ticket};
 use crate::support::upstream::{Arrival, Behaviour, Upstream, answer};
-use crate::support::{Sidecar, octets, wire::Reply};
+use crate::support::{Sidecar, bytes, wire::Reply};
 use hoop_service::Routes;
 use ring::digest;
 
@@ -41,7 +41,7 @@ fn part(more: &str, value: &[u8]) -> Vec<u8> {
 /// A form with a file of so many bytes and the token before or after it.
 fn form(file: usize, token_first: bool, token: &str) -> Vec<u8> {
     let token = part("name=\"token\"", token.as_bytes());
-    let file = part("name=\"f\"; filename=\"a\"", &octets(file, 9));
+    let file = part("name=\"f\"; filename=\"a\"", &bytes(file, 9));
     let parts = if token_first { [token, file] } else { [file, token] };
     [parts.concat(), b"--XX--\r\n".to_vec()].concat()
 }

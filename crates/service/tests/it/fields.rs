@@ -2,7 +2,7 @@
 
 use crate::support::device::{plaintext, seal_plaintext, ticket};
 use crate::support::upstream::Upstream;
-use crate::support::{Sidecar, octets};
+use crate::support::{Sidecar, bytes};
 use hoop_service::Routes;
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ async fn reached(names: &[String], routes: Routes) -> BTreeSet<String> {
     for names in names.chunks(AT_ONCE) {
         let fields: String = names.iter().map(|name| format!("{name}: forged\r\n")).collect();
         let ticket = ticket(&sidecar).await;
-        let sealed = seal_plaintext(&ticket, &plaintext(&ticket, "POST /upload", &fields, &octets(100, 1)));
+        let sealed = seal_plaintext(&ticket, &plaintext(&ticket, "POST /upload", &fields, &bytes(100, 1)));
         // 200: the application has answered already.
         let status = sealed.post(&sidecar).await.status;
         assert!(status == 202 || status == 200, "{status}");
@@ -79,11 +79,11 @@ async fn no_spelling_of_a_path_escapes_the_limit_of_its_route() {
         ("/%77iki/Special:Upload", "head-invalid"),
     ] {
         let ticket = ticket(&sidecar).await;
-        let sealed = seal_plaintext(&ticket, &plaintext(&ticket, &format!("POST {target}"), "", &octets(2_000, 1)));
+        let sealed = seal_plaintext(&ticket, &plaintext(&ticket, &format!("POST {target}"), "", &bytes(2_000, 1)));
         assert_eq!(sealed.post(&sidecar).await.problem().1, expected, "{target}");
     }
     let ticket = ticket(&sidecar).await;
-    let sealed = seal_plaintext(&ticket, &plaintext(&ticket, "POST /wiki/Special:Uploads", "", &octets(2_000, 1)));
+    let sealed = seal_plaintext(&ticket, &plaintext(&ticket, "POST /wiki/Special:Uploads", "", &bytes(2_000, 1)));
     sealed.is_taken_by(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
     assert_eq!(upstream.arrivals().len(), 1, "nothing else got there");

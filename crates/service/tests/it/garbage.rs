@@ -2,7 +2,7 @@
 
 use crate::support::device::{seal, ticket};
 use crate::support::upstream::Upstream;
-use crate::support::{self, Sidecar, octets, wire};
+use crate::support::{self, Sidecar, bytes, wire};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -27,19 +27,19 @@ fn seed() -> u64 {
 }
 
 /// Changes bytes somewhere: flips, cuts, repeats, or puts noise.
-fn spoil(octets: &mut Vec<u8>, random: &mut Random) {
-    let at = random.below(octets.len());
+fn spoil(bytes: &mut Vec<u8>, random: &mut Random) {
+    let at = random.below(bytes.len());
     match random.below(4) {
-        0 => octets[at] ^= 1 << random.below(8),
-        1 => octets.truncate(at.max(1)),
+        0 => bytes[at] ^= 1 << random.below(8),
+        1 => bytes.truncate(at.max(1)),
         2 => {
-            let piece = octets[at..(at + 1 + random.below(70_000)).min(octets.len())].to_vec();
-            octets.splice(at..at, piece);
+            let piece = bytes[at..(at + 1 + random.below(70_000)).min(bytes.len())].to_vec();
+            bytes.splice(at..at, piece);
         }
         _ => {
-            let noise = support::octets(1 + random.below(300), random.0);
-            let end = (at + noise.len()).min(octets.len());
-            octets.splice(at..end, noise);
+            let noise = support::bytes(1 + random.below(300), random.0);
+            let end = (at + noise.len()).min(bytes.len());
+            bytes.splice(at..end, noise);
         }
     }
 }
@@ -51,7 +51,7 @@ async fn spoilt_bodies_are_refused_and_the_true_one_arrives() {
     let sidecar = Sidecar::before(upstream.address).await;
     for round in 0..12 {
         let ticket = ticket(&sidecar).await;
-        let body = octets(random.below(300_000), random.0);
+        let body = bytes(random.below(300_000), random.0);
         let sealed = seal(&ticket, &body);
         for _ in 0..12 {
             let mut z = sealed.z.clone();
@@ -80,7 +80,7 @@ async fn spoilt_requests_of_every_kind_leave_the_service_as_it_was() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(100_000, 3));
+    let sealed = seal(&ticket, &bytes(100_000, 3));
     let id = ticket.id.as_str();
     let version = [("Hoop-Version", "1"), ("Content-Type", "application/json"), ("Hoop-Token", ticket.token.as_str())];
     let requests = [
@@ -110,7 +110,7 @@ async fn spoilt_requests_of_every_kind_leave_the_service_as_it_was() {
     sealed.post(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
     let own = upstream.whole().into_iter().filter(|arrival| !arrival.fields("idempotency-key").is_empty());
-    assert_eq!(own.map(|arrival| arrival.body).collect::<Vec<_>>(), [octets(100_000, 3)]);
+    assert_eq!(own.map(|arrival| arrival.body).collect::<Vec<_>>(), [bytes(100_000, 3)]);
 }
 
 /// Sends a request with a head of so many bytes; whether it was answered, which must be without a fault of the service's.

@@ -2,7 +2,7 @@
 
 use crate::support::device::{seal, ticket};
 use crate::support::upstream::{Upstream, answer};
-use crate::support::{COOKIE, PATIENCE, Sidecar, octets};
+use crate::support::{COOKIE, PATIENCE, Sidecar, bytes};
 use hoop_http::Clock;
 use hoop_service::Routes;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ async fn a_session_is_kept_alive_during_its_upload_until_it_has_gone() {
     })
     .await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(300_000, 1));
+    let sealed = seal(&ticket, &bytes(300_000, 1));
     assert_eq!(sealed.put(sidecar.address, sealed.records(0, 2)).await.status, 202);
     let asked = || upstream.arrivals().iter().filter(|arrival| arrival.line().starts_with("GET /me ")).count();
     // A round takes some milliseconds; the clock jumps until one has asked.

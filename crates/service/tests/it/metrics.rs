@@ -24,7 +24,7 @@ async fn metrics_are_told_on_loopback_alone() {
     assert_eq!(refused.problem().1, "body-not-sealed");
     let told = wire::send(admin, "GET", "/metrics", &[("Host", "localhost")], b"").await;
     let text = String::from_utf8(told.body).unwrap();
-    let octets = format!("hoop_service_octets_total {}", sealed.z.len());
+    let bytes = format!("hoop_service_octets_total {}", sealed.z.len());
     for line in [
         "hoop_service_uploads{state=\"accepted\"} 1",
         "hoop_service_uploads{state=\"held\"} 0",
@@ -34,7 +34,7 @@ async fn metrics_are_told_on_loopback_alone() {
         "hoop_service_replays_total 1",
         "hoop_service_fields_left_behind_total{why=\"unlisted\"} 1",
         "hoop_service_refused_total{code=\"body-not-sealed\"} 1",
-        &octets,
+        &bytes,
     ] {
         assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
     }

@@ -2,7 +2,7 @@
 
 use crate::support::device::{Sealed, Ticket, seal, ticket};
 use crate::support::upstream::{Behaviour, Upstream, answer};
-use crate::support::{COOKIE, ORIGIN, PATIENCE, Sidecar, octets, wire};
+use crate::support::{COOKIE, ORIGIN, PATIENCE, Sidecar, bytes, wire};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,7 +102,7 @@ async fn a_paused_upload_keeps_its_bytes_and_takes_none_until_resumed() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(200_000, 1));
+    let sealed = seal(&ticket, &bytes(200_000, 1));
     assert_eq!(sealed.put(sidecar.address, sealed.records(0, 2)).await.status, 202);
     let paused = act(&sidecar, &ticket.id, "pause").await;
     assert_eq!((paused.status, &paused.json()["reason"]["code"]), (200, &"upload-paused".into()));
@@ -185,7 +185,7 @@ async fn a_replay_before_its_gate_ends_when_its_upload_is_paused() {
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
     // More than sockets hold.
-    seal(&ticket, &octets(16 << 20, 7)).post(&sidecar).await;
+    seal(&ticket, &bytes(16 << 20, 7)).post(&sidecar).await;
     upstream.has(1).await;
     act(&sidecar, &ticket.id, "pause").await;
     assert_eq!(sidecar.status(&ticket.id).await["state"], "received");
@@ -212,10 +212,10 @@ async fn under_way(sidecar: &Sidecar, sealed: &Sealed) -> (TcpStream, Vec<u8>) {
 
 async fn answer_to(stream: &mut TcpStream, rest: &[u8]) -> wire::Reply {
     stream.write_all(rest).await.unwrap();
-    let mut octets = Vec::new();
-    let reading = stream.read_to_end(&mut octets);
+    let mut bytes = Vec::new();
+    let reading = stream.read_to_end(&mut bytes);
     tokio::time::timeout(PATIENCE, reading).await.expect("an answer comes").unwrap();
-    wire::Reply::parse(&octets)
+    wire::Reply::parse(&bytes)
 }
 
 #[tokio::test]
@@ -223,7 +223,7 @@ async fn a_message_under_way_ends_when_its_upload_is_paused_or_stopped() {
     let upstream = Upstream::willing().await;
     for (action, status, code) in [("pause", 423, "upload-paused"), ("stop", 410, "upload-stopped")] {
         let sidecar = Sidecar::before(upstream.address).await;
-        let sealed = seal(&ticket(&sidecar).await, &octets(2 << 20, 1));
+        let sealed = seal(&ticket(&sidecar).await, &bytes(2 << 20, 1));
         let (mut stream, rest) = under_way(&sidecar, &sealed).await;
         assert_eq!(act(&sidecar, &sealed.id, action).await.status, 200);
         let reply = answer_to(&mut stream, &rest).await;

@@ -2,7 +2,7 @@
 
 use crate::support::device::{Ticket, seal, ticket};
 use crate::support::upstream::{Behaviour, Upstream, answer};
-use crate::support::{COOKIE, Sidecar, octets, wire::Reply};
+use crate::support::{COOKIE, Sidecar, bytes, wire::Reply};
 use hoop_service::Routes;
 
 const VERSION: (&str, &str) = ("Hoop-Version", "1");
@@ -64,7 +64,7 @@ async fn a_failure_before_all_was_sent_is_tried_again_on_every_route() {
     let routes = Routes::parse("[[route]]\npath = \"/upload\"\non_failure = \"hold\"").unwrap();
     let sidecar = Sidecar::with(upstream.address, |config| config.routes = routes).await;
     let ticket = ticket(&sidecar).await;
-    seal(&ticket, &octets(12_000_000, 5)).post(&sidecar).await;
+    seal(&ticket, &bytes(12_000_000, 5)).post(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
 }
 
@@ -100,7 +100,7 @@ async fn a_kept_upload_goes_when_stopped_or_when_others_need_the_room() {
     let mut rejected = Vec::new();
     for n in 0..3 {
         let ticket = ticket(&sidecar).await;
-        assert_eq!(seal(&ticket, &octets(200_000, n)).post(&sidecar).await.status, 202, "upload {n}");
+        assert_eq!(seal(&ticket, &bytes(200_000, n)).post(&sidecar).await.status, 202, "upload {n}");
         sidecar.reaches(&ticket.id, "rejected").await;
         rejected.push(ticket);
     }

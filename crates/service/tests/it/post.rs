@@ -4,7 +4,7 @@ use crate::support::device::{
     self, Ticket, open_answer, plaintext, seal, seal_plaintext, seal_with_salt, ticket, ticket_at,
 };
 use crate::support::upstream::{Upstream, answer};
-use crate::support::{self, COOKIE, Sidecar, octets, wire};
+use crate::support::{self, COOKIE, Sidecar, bytes, wire};
 use hoop_http::Clock;
 use hoop_seal::{Grant, Keyring, KwsId, Route, ServiceKey, Suite, UploadKey};
 use hoop_units::{ByteRange, UnixTime, UploadId};
@@ -23,14 +23,14 @@ async fn a_whole_body_arrives_once_and_its_answer_is_for_the_device_alone() {
     .await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(MB, 1));
+    let sealed = seal(&ticket, &bytes(MB, 1));
     let reply = sidecar.send("POST", "/hoop/post", &[("Prefer", "wait=30")], &sealed.z).await;
     assert_eq!((reply.status, reply.field("hoop-state")), (200, Some("accepted")), "{reply:?}");
     assert_eq!(reply.field("hoop-upload-id"), Some(ticket.id.as_str()));
     assert_eq!(reply.field("hoop-total"), Some(sealed.z.len().to_string().as_str()));
     assert_eq!(reply.field("hoop-missing"), Some(""));
     assert_eq!(upstream.whole().len(), 1);
-    assert_eq!(upstream.whole()[0].body, octets(MB, 1));
+    assert_eq!(upstream.whole()[0].body, bytes(MB, 1));
     let status = sidecar.status(&ticket.id).await;
     let opened = open_answer(&ticket, &status);
     assert_eq!(opened, "HTTP/1.1 201 \r\nHoop-State: accepted\r\nContent-Type: text/plain\r\n\r\nhello device");
@@ -76,7 +76,7 @@ async fn ranges_in_any_order_twice_and_from_several_senders_make_the_whole() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let body = octets(MB, 3);
+    let body = bytes(MB, 3);
     let sealed = Arc::new(seal(&ticket, &body));
     let records = sealed.layout.records();
     let reply = sealed.put(sidecar.address, sealed.records(records - 1, records)).await;
@@ -107,7 +107,7 @@ async fn a_range_that_means_nothing_is_refused_and_changes_nothing() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(200_000, 3));
+    let sealed = seal(&ticket, &bytes(200_000, 3));
     let (total, header) = (sealed.z.len(), sealed.prelude.to_header());
     let path = format!("/hoop/post/{}", sealed.id);
     let put = async |range: &str, body: &[u8]| {
@@ -159,7 +159,7 @@ async fn a_flipped_bit_anywhere_is_refused_and_what_was_right_is_kept() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(200_000, 9));
+    let sealed = seal(&ticket, &bytes(200_000, 9));
     let flip = |at: u64| {
         let mut z = sealed.z.clone();
         z[at as usize] ^= 0x10;
@@ -183,7 +183,7 @@ async fn a_flipped_bit_anywhere_is_refused_and_what_was_right_is_kept() {
     assert_eq!(sidecar.bodies(), Vec::<String>::new(), "nobody without the key fills the folder");
     for record in (0..sealed.layout.records()).rev() {
         let ticket = device::ticket(&sidecar).await;
-        let sealed = seal(&ticket, &octets(200_000, 9));
+        let sealed = seal(&ticket, &bytes(200_000, 9));
         let range = sealed.layout.record(record);
         for at in [range.start, range.start + range.len() / 2, range.end - 1] {
             let mut z = sealed.z.clone();
@@ -211,7 +211,7 @@ async fn verified_bytes_are_never_overwritten() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let body = octets(200_000, 4);
+    let body = bytes(200_000, 4);
     let mut other = body.clone();
     other[100_000] ^= 1;
     // Two bodies under one ticket, salt and length: each record of both opens.
@@ -231,7 +231,7 @@ async fn a_lie_about_the_total_costs_time_and_not_the_upload() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(300_000, 4));
+    let sealed = seal(&ticket, &bytes(300_000, 4));
     let lie = async |total: usize| {
         let range = sealed.layout.record(1);
         let content_range = format!("bytes {range}/{total}");
@@ -247,7 +247,7 @@ async fn a_lie_about_the_total_costs_time_and_not_the_upload() {
     assert_eq!(lie(sealed.z.len() + 1_000_000).await.problem(), (409, "upload-conflict".into()), "record 0 proves it");
     sealed.is_taken_by(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
-    assert_eq!(upstream.whole()[0].body, octets(300_000, 4));
+    assert_eq!(upstream.whole()[0].body, bytes(300_000, 4));
 }
 
 /// Whoever has seen an upload's prelude can claim another total for it, without any of its records. What had come then
@@ -257,7 +257,7 @@ async fn a_refused_claim_of_another_total_costs_an_upload_nothing() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| config.max_stored_bytes = 8 << 20).await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(300_000, 4));
+    let sealed = seal(&ticket, &bytes(300_000, 4));
     let path = format!("/hoop/post/{}", sealed.id);
     let claim = async |total: usize, body: &[u8]| {
         let start = sealed.layout.record(1).start;
@@ -279,7 +279,7 @@ async fn a_refused_claim_of_another_total_costs_an_upload_nothing() {
     assert!(opens.field("hoop-missing").unwrap().contains(&format!(", {}-", record.end)), "{opens:?}");
     sealed.is_taken_by(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
-    assert_eq!(upstream.whole()[0].body, octets(300_000, 4));
+    assert_eq!(upstream.whole()[0].body, bytes(300_000, 4));
 }
 
 #[tokio::test]
@@ -287,7 +287,7 @@ async fn a_message_that_breaks_off_keeps_its_whole_records() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(400_000, 5));
+    let sealed = seal(&ticket, &bytes(400_000, 5));
     let request = wire::request("POST", "/hoop/post", &[], &sealed.z);
     let head_len = request.len() - sealed.z.len();
     let cut = sealed.layout.record(3).start as usize + 1_000;
@@ -308,7 +308,7 @@ async fn a_message_that_breaks_off_keeps_its_whole_records() {
     let rest = ByteRange::new(sealed.layout.record(3).start, sealed.z.len() as u64);
     assert_eq!(sealed.put(sidecar.address, rest).await.status, 202);
     sidecar.reaches(&ticket.id, "accepted").await;
-    assert_eq!(upstream.whole()[0].body, octets(400_000, 5));
+    assert_eq!(upstream.whole()[0].body, bytes(400_000, 5));
 }
 
 /// The file of a stopped upload is deleted. It takes its room on the disk until nobody has it open.
@@ -317,7 +317,7 @@ async fn stopping_an_upload_ends_a_message_that_brings_nothing_more() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(600_000, 5));
+    let sealed = seal(&ticket, &bytes(600_000, 5));
     assert_eq!(sealed.put(sidecar.address, sealed.records(0, 2)).await.status, 202);
     let request = sealed.put_request(sealed.records(2, 6));
     let mut stream = tokio::net::TcpStream::connect(sidecar.address).await.unwrap();
@@ -348,7 +348,7 @@ async fn a_stop_ends_messages_even_if_its_client_leaves_at_once() {
     let mut stopped = Vec::new();
     for n in 0..40 {
         let ticket = ticket(&sidecar).await;
-        let sealed = seal(&ticket, &octets(600_000, n));
+        let sealed = seal(&ticket, &bytes(600_000, n));
         assert_eq!(sealed.put(sidecar.address, sealed.records(0, 2)).await.status, 202);
         let request = sealed.put_request(sealed.records(2, 6));
         let mut message = tokio::net::TcpStream::connect(sidecar.address).await.unwrap();
@@ -392,7 +392,7 @@ async fn a_sender_that_leaves_with_its_last_byte_has_brought_all() {
     let sidecar = Sidecar::before(upstream.address).await;
     for n in 0..40 {
         let ticket = ticket(&sidecar).await;
-        let sealed = seal(&ticket, &octets(1_000 + n * 20_000, 5));
+        let sealed = seal(&ticket, &bytes(1_000 + n * 20_000, 5));
         let mut stream = tokio::net::TcpStream::connect(sidecar.address).await.unwrap();
         stream.write_all(&wire::request("POST", "/hoop/post", &[], &sealed.z)).await.unwrap();
         drop(stream);
@@ -411,7 +411,7 @@ async fn a_sender_that_leaves_with_its_last_byte_has_brought_all() {
 async fn a_truncated_body_is_never_taken_for_a_whole_one() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
-    let sealed = seal(&ticket(&sidecar).await, &octets(200_000, 6));
+    let sealed = seal(&ticket(&sidecar).await, &bytes(200_000, 6));
     // Cut at a record's border, and announced as if that were all.
     let cut = &sealed.z[..sealed.layout.record(1).end as usize];
     let reply = sidecar.send("POST", "/hoop/post", &[], cut).await;
@@ -427,7 +427,7 @@ fn made(keys: &Keyring, not_before: u32, expires: u32, max_bytes: u64) -> Ticket
 }
 
 fn made_for(keys: &Keyring, origin: &str, not_before: u32, expires: u32, max_bytes: u64) -> Ticket {
-    let id = UploadId(octets(16, u64::from(not_before) * 3 + max_bytes).try_into().unwrap());
+    let id = UploadId(bytes(16, u64::from(not_before) * 3 + max_bytes).try_into().unwrap());
     let key = UploadKey([6; 32]);
     let grant = Grant {
         key: key.clone(),
@@ -469,7 +469,7 @@ async fn expired_early_foreign_and_overlong_uploads_get_their_codes() {
         ("longer than its ticket allows", made(&keys, fine.0, fine.1, 500), 400, (413, "too-large")),
         ("longer than the service allows", made(&keys, fine.0, fine.1, fine.2), 100_001, (413, "too-large")),
     ] {
-        let reply = seal(&ticket, &octets(body, 1)).post(&sidecar).await;
+        let reply = seal(&ticket, &bytes(body, 1)).post(&sidecar).await;
         assert_eq!(reply.problem(), (expected.0, expected.1.to_owned()), "{what}");
     }
     for (what, ticket) in [
@@ -509,7 +509,7 @@ async fn what_record_0_says_is_checked_at_once() {
         assert_eq!(reply.problem(), (expected.0, expected.1.to_owned()), "{what}");
     }
     // A bad record 0 comes last, and the others were kept; it is refused all the same.
-    let long = seal_plaintext(&one, &plaintext(&with(&other.token), line, "", &octets(100_000, 1)));
+    let long = seal_plaintext(&one, &plaintext(&with(&other.token), line, "", &bytes(100_000, 1)));
     assert_eq!(long.put(sidecar.address, long.records(1, 2)).await.status, 202);
     let reply = long.put(sidecar.address, long.records(0, 1)).await;
     assert_eq!(reply.problem(), (403, "token-mismatch".into()));
@@ -552,7 +552,7 @@ async fn an_upload_begun_in_time_may_end_late_and_clocks_may_jump() {
     let clock = Clock::with_wall(move || SystemTime::now() + Duration::from_secs(ahead.load(Ordering::Relaxed)));
     let sidecar = Sidecar::with(upstream.address, |config| config.clock = clock).await;
     let (one, two) = (ticket(&sidecar).await, ticket(&sidecar).await);
-    let (first, second) = (seal(&one, &octets(200_000, 1)), seal(&two, b"never begun"));
+    let (first, second) = (seal(&one, &bytes(200_000, 1)), seal(&two, b"never begun"));
     first.put(sidecar.address, first.records(0, 1)).await;
     const DAY: u64 = 24 * 3600;
     offset.store(8 * DAY, Ordering::Relaxed);
@@ -564,7 +564,7 @@ async fn an_upload_begun_in_time_may_end_late_and_clocks_may_jump() {
     assert_eq!(first.post(&sidecar).await.status, 200);
     assert_eq!(sidecar.status(&one.id).await["ends"], serde_json::Value::Null);
     let three = ticket(&sidecar).await;
-    let (third, third_id) = (seal(&three, &octets(200_000, 1)), three.id.clone());
+    let (third, third_id) = (seal(&three, &bytes(200_000, 1)), three.id.clone());
     third.put(sidecar.address, third.records(0, 1)).await;
     let status = sidecar.status(&third_id).await;
     let (expires, ends) = (status["expires"].as_u64().unwrap(), status["ends"].as_u64().unwrap());
@@ -579,7 +579,7 @@ async fn the_key_of_a_ticket_may_rotate_while_the_upload_is_on_its_way() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(100_000, 8));
+    let sealed = seal(&ticket, &bytes(100_000, 8));
     sealed.put(sidecar.address, sealed.records(0, 1)).await;
     let dir = sidecar.stop().await.unwrap();
     let new = ServiceKey::new(KwsId([7; 4]), [7; 32]);
@@ -600,7 +600,7 @@ async fn a_known_upload_is_answered_without_its_bytes() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(200_000, 1));
+    let sealed = seal(&ticket, &bytes(200_000, 1));
     sealed.post(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
     let request = sealed.put_request(sealed.records(0, 2));
@@ -618,7 +618,7 @@ async fn a_full_quota_defers_new_uploads_and_lets_begun_ones_end() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| config.max_stored_bytes = 300_000).await;
     let (one, two) = (ticket(&sidecar).await, ticket(&sidecar).await);
-    let (first, second) = (seal(&one, &octets(200_000, 1)), seal(&two, &octets(200_000, 2)));
+    let (first, second) = (seal(&one, &bytes(200_000, 1)), seal(&two, &bytes(200_000, 2)));
     assert_eq!(first.put(sidecar.address, first.records(1, 2)).await.status, 202);
     let full = second.post(&sidecar).await;
     assert_eq!((full.problem(), full.field("retry-after")), ((507, "spool-full".into()), Some("60")));
@@ -637,9 +637,9 @@ async fn a_long_upload_claims_room_only_as_it_comes() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| config.max_stored_bytes = 20 << 20).await;
     let (one, two) = (ticket(&sidecar).await, ticket(&sidecar).await);
-    let long = seal(&one, &octets(40 << 20, 1));
+    let long = seal(&one, &bytes(40 << 20, 1));
     assert_eq!(long.put(sidecar.address, long.records(1, 2)).await.status, 202);
-    seal(&two, &octets(1 << 20, 2)).post(&sidecar).await;
+    seal(&two, &bytes(1 << 20, 2)).post(&sidecar).await;
     sidecar.reaches(&two.id, "accepted").await;
     let full = long.put(sidecar.address, long.records(2, 600)).await;
     assert_eq!(full.problem(), (507, "spool-full".into()));
@@ -654,7 +654,7 @@ async fn uploads_that_begin_together_have_no_more_room_than_one_after_the_other(
     let sidecar = Sidecar::with(upstream.address, |config| config.max_stored_bytes = 500_000).await;
     let (one, two) = (ticket(&sidecar).await, ticket(&sidecar).await);
     // Longer than what is read before the first records are written.
-    let (first, second) = (seal(&one, &octets(400_000, 1)), seal(&two, &octets(200_000, 2)));
+    let (first, second) = (seal(&one, &bytes(400_000, 1)), seal(&two, &bytes(200_000, 2)));
     let request = wire::request("POST", "/hoop/post", &[], &first.z);
     let (begin, rest) = request.split_at(request.len() - 1);
     let mut stream = tokio::net::TcpStream::connect(sidecar.address).await.unwrap();
@@ -691,7 +691,7 @@ async fn a_sender_that_falls_silent_is_cut_off_and_its_records_are_kept() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| config.body_timeout = Duration::from_secs(3)).await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(200_000, 1));
+    let sealed = seal(&ticket, &bytes(200_000, 1));
     let request = sealed.put_request(sealed.records(0, 3));
     let mut stream = tokio::net::TcpStream::connect(sidecar.address).await.unwrap();
     stream.write_all(&request[..request.len() - 65_536 - 10]).await.unwrap();
@@ -708,12 +708,12 @@ async fn a_conflicting_sender_without_proof_keeps_nobody_out() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let sealed = seal(&ticket, &octets(200_000, 1));
+    let sealed = seal(&ticket, &bytes(200_000, 1));
     // Whoever has seen the prelude can make these up: another salt, another length.
     let stranger = Ticket { key: UploadKey([7; 32]), ..ticket.clone() };
     let salted =
         device::seal_with_salt(&stranger, &device::plaintext(&ticket, "POST /upload", "", &[1; 200_000]), [9; 16]);
-    let longer = device::seal(&stranger, &octets(700_000, 1));
+    let longer = device::seal(&stranger, &bytes(700_000, 1));
     let mut lies = Vec::new();
     for lie in [&salted, &longer] {
         let request = lie.put_request(lie.records(0, 3));

@@ -2,7 +2,7 @@
 
 use crate::support::device::{open_answer, plaintext, seal, seal_plaintext, ticket, ticket_from, tickets_from};
 use crate::support::upstream::{Behaviour, Upstream, answer};
-use crate::support::{self, COOKIE, Sidecar, idempotency_key, octets};
+use crate::support::{self, COOKIE, Sidecar, bytes, idempotency_key};
 use hoop_service::Routes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ async fn the_replay_is_exactly_the_plain_request() {
                   session=forged\r\nAuthorization: Basic forged\r\nX-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Host: \
                   evil.example\r\nForwarded: for=203.0.113.9\r\nX-Real-IP: 203.0.113.9\r\nConnection: X-Hop\r\nX-Hop: \
                   1\r\nTE: trailers\r\nPrefer: one\r\nX-Order: 1\r\nPrefer: two\r\n";
-    let body = octets(LONG, 2);
+    let body = bytes(LONG, 2);
     let sealed = seal_plaintext(&ticket, &plaintext(&ticket, "PATCH /a%20b/?j&x=%3C", fields, &body));
     sealed.is_taken_by(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
@@ -47,9 +47,9 @@ async fn bodies_of_every_length_around_a_record_arrive_whole() {
             let Ok(len) = usize::try_from(records * 65_519 - head as i64 + around) else { continue };
             // The length's own digits move the border; that is as good as any other place around it.
             let ticket = ticket(&sidecar).await;
-            seal(&ticket, &octets(len, 3)).post(&sidecar).await;
+            seal(&ticket, &bytes(len, 3)).post(&sidecar).await;
             sidecar.reaches(&ticket.id, "accepted").await;
-            assert_eq!(upstream.whole().last().unwrap().body, octets(len, 3), "{len} bytes");
+            assert_eq!(upstream.whole().last().unwrap().body, bytes(len, 3), "{len} bytes");
         }
     }
     let ticket = ticket(&sidecar).await;
@@ -72,7 +72,7 @@ async fn an_application_that_closes_before_it_has_all_is_tried_again() {
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
     // More is left, each time, than sockets hold: what they hold may have been read.
-    seal(&ticket, &octets(8 * LONG, 4)).post(&sidecar).await;
+    seal(&ticket, &bytes(8 * LONG, 4)).post(&sidecar).await;
     let status = sidecar.reaches(&ticket.id, "accepted").await;
     assert_eq!(status["attempts"], 4);
     assert_eq!(upstream.whole().len(), 1, "whole once, however often it was tried");
@@ -86,7 +86,7 @@ async fn a_refusal_before_all_was_read_is_the_answer() {
         let upstream = Upstream::new(move |_, _| Behaviour::Early(read, reply.clone())).await;
         let sidecar = Sidecar::before(upstream.address).await;
         let ticket = ticket(&sidecar).await;
-        seal(&ticket, &octets(8 * LONG, 5)).post(&sidecar).await;
+        seal(&ticket, &bytes(8 * LONG, 5)).post(&sidecar).await;
         let status = sidecar.reaches(&ticket.id, "rejected").await;
         assert_eq!(status["reason"]["code"], "rejected");
         assert_eq!(
@@ -104,7 +104,7 @@ async fn an_upload_whose_answer_is_lost_is_unknown_and_not_sent_again() {
         let upstream = Upstream::new(move |_, _| told.clone()).await;
         let sidecar = Sidecar::with(upstream.address, |config| config.answer_timeout = Duration::from_secs(1)).await;
         let ticket = ticket(&sidecar).await;
-        let sealed = seal(&ticket, &octets(200_000, 6));
+        let sealed = seal(&ticket, &bytes(200_000, 6));
         sealed.post(&sidecar).await;
         let status = sidecar.reaches(&ticket.id, "unknown").await;
         assert_eq!(status["reason"]["code"], "answer-lost", "{behaviour:?}");
@@ -273,7 +273,7 @@ async fn other_refusals_are_final_and_garbage_before_the_gate_is_not() {
     .await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    seal(&ticket, &octets(8 * LONG, 7)).post(&sidecar).await;
+    seal(&ticket, &bytes(8 * LONG, 7)).post(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
     let upstream = Upstream::new(|_, _| Behaviour::Answer(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec())).await;
     let sidecar = Sidecar::before(upstream.address).await;
@@ -293,7 +293,7 @@ async fn an_early_answer_cut_off_before_what_the_rules_look_at_is_tried_again() 
     let routes = Routes::parse("[[route]]\npath = \"/upload\"\npreset = \"mediawiki\"").unwrap();
     let sidecar = Sidecar::with(upstream.address, |config| config.routes = routes).await;
     let ticket = ticket(&sidecar).await;
-    seal(&ticket, &octets(8 * LONG, 1)).post(&sidecar).await;
+    seal(&ticket, &bytes(8 * LONG, 1)).post(&sidecar).await;
     // The second time it had all of it.
     let status = sidecar.reaches(&ticket.id, "unknown").await;
     assert_eq!(status["attempts"], 2);
@@ -412,7 +412,7 @@ async fn many_uploads_are_replayed_each_once_and_no_more_at_once_than_allowed() 
     let mut ids = Vec::new();
     for n in 0..30 {
         let ticket = ticket(&sidecar).await;
-        seal(&ticket, &octets(n * 1_000, 8)).post(&sidecar).await;
+        seal(&ticket, &bytes(n * 1_000, 8)).post(&sidecar).await;
         ids.push(ticket.id);
     }
     for id in &ids {
@@ -434,7 +434,7 @@ async fn stopping_an_upload_in_mid_replay_ends_the_attempt() {
     .await;
     let sidecar = Sidecar::with(upstream.address, |config| config.replays = 1).await;
     let (stuck, next) = (ticket(&sidecar).await, ticket(&sidecar).await);
-    seal(&stuck, &octets(24 << 20, 1)).post(&sidecar).await;
+    seal(&stuck, &bytes(24 << 20, 1)).post(&sidecar).await;
     upstream.has(1).await;
     seal(&next, b"waits for its turn").post(&sidecar).await;
     let path = format!("/hoop/uploads/{}", stuck.id);
@@ -451,7 +451,7 @@ async fn an_upload_that_is_paused_in_mid_replay_again_and_again_waits() {
     let upstream = Upstream::new(|_, _| Behaviour::Deaf).await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    seal(&ticket, &octets(24 << 20, 1)).post(&sidecar).await;
+    seal(&ticket, &bytes(24 << 20, 1)).post(&sidecar).await;
     upstream.has(1).await;
     let path = format!("/hoop/uploads/{}", ticket.id);
     let fields = [("Hoop-Version", "1"), ("Hoop-Token", ticket.token.as_str()), ("Content-Type", "application/json")];
@@ -481,7 +481,7 @@ async fn a_replay_under_way_when_the_service_stops_goes_on_when_it_starts() {
     .await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let body = octets(24 << 20, 2);
+    let body = bytes(24 << 20, 2);
     seal(&ticket, &body).post(&sidecar).await;
     upstream.has(1).await;
     let dir = sidecar.stop().await.unwrap();

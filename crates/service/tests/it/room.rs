@@ -2,7 +2,7 @@
 
 use crate::support::device::{Ticket, ask, begin, seal, ticket_from};
 use crate::support::upstream::{Upstream, answer};
-use crate::support::{PATIENCE, Sidecar, device, octets, wire};
+use crate::support::{PATIENCE, Sidecar, bytes, device, wire};
 use hoop_http::Clock;
 use hoop_service::{Config, Routes};
 use serde_json::json;
@@ -21,7 +21,7 @@ fn behind_a_proxy(config: &mut Config) {
 /// The sealed upload of somebody at that address, as far as it is taken.
 async fn posted(sidecar: &Sidecar, address: &str, len: usize) -> (Ticket, wire::Reply) {
     let ticket = ticket_from(sidecar.address, address).await;
-    let sealed = device::seal(&ticket, &octets(len, 7));
+    let sealed = device::seal(&ticket, &bytes(len, 7));
     let reply = sidecar.send("POST", "/hoop/post", &[("X-Forwarded-For", address)], &sealed.z).await;
     (ticket, reply)
 }
@@ -91,7 +91,7 @@ async fn one_address_fills_its_share_and_another_has_room() {
     let mut replies = Vec::new();
     for address in ["2001:db8::1", "2001:db8::2"] {
         let ticket = ticket_from(sidecar.address, address).await;
-        let sealed = seal(&ticket, &octets(CLAIMED as usize, 3));
+        let sealed = seal(&ticket, &bytes(CLAIMED as usize, 3));
         // Without its first record nothing of it leaves again.
         let range = sealed.records(1, 17);
         let fields = [
@@ -134,7 +134,7 @@ async fn an_unused_promise_evicts_nothing_and_takes_no_room() {
     let mut silent = Vec::new();
     for n in 0..8 {
         let ticket = ticket_from(sidecar.address, &format!("203.0.113.{n}")).await;
-        let sealed = seal(&ticket, &octets(2 << 20, n));
+        let sealed = seal(&ticket, &bytes(2 << 20, n));
         let request = sealed.put_request(sealed.records(0, 32));
         let mut stream = TcpStream::connect(sidecar.address).await.unwrap();
         stream.write_all(&request[..request.len() - (2 << 20)]).await.unwrap();
@@ -189,7 +189,7 @@ async fn a_user_whom_the_application_names_pays_wherever_the_upload_comes_from()
     let sidecar = sidecar.await;
     let sealed = async |cookie: &str| {
         let reply = ask(sidecar.address, cookie, &json!({})).await.json();
-        seal(&Ticket::parse(&reply["tickets"][0]), &octets(4 << 20, 9))
+        seal(&Ticket::parse(&reply["tickets"][0]), &bytes(4 << 20, 9))
     };
     let [first, second, bobs] =
         [sealed("session=alice").await, sealed("session=alice").await, sealed("session=bob").await];
@@ -221,14 +221,14 @@ async fn a_user_the_application_names_has_room_at_an_address_a_guest_has_filled(
         config.address_quota_bytes = Some(5 << 19);
     });
     let sidecar = sidecar.await;
-    let guests = seal(&device::ticket(&sidecar).await, &octets(CLAIMED as usize, 3));
+    let guests = seal(&device::ticket(&sidecar).await, &bytes(CLAIMED as usize, 3));
     assert_eq!(guests.put(sidecar.address, guests.records(1, 17)).await.status, 202);
-    let others = seal(&device::ticket(&sidecar).await, &octets(2 << 20, 4));
+    let others = seal(&device::ticket(&sidecar).await, &bytes(2 << 20, 4));
     assert_eq!(others.put(sidecar.address, others.records(0, 8)).await.problem(), (507, "spool-full".into()));
     assert_eq!(sidecar.bodies(), [guests.id.as_str()], "nothing of it is written");
     for whole in [false, true] {
         let reply = ask(sidecar.address, "session=alice", &json!({})).await.json();
-        let alices = seal(&Ticket::parse(&reply["tickets"][0]), &octets(2 << 20, 9));
+        let alices = seal(&Ticket::parse(&reply["tickets"][0]), &bytes(2 << 20, 9));
         let reply = match whole {
             true => alices.post(&sidecar).await,
             false => alices.put(sidecar.address, alices.records(0, 8)).await,
@@ -245,7 +245,7 @@ async fn a_user_the_application_names_has_room_at_an_address_a_guest_has_filled(
 async fn a_message_ends_once_another_has_brought_all_of_its_upload() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| config.body_timeout = Duration::from_secs(3600)).await;
-    let sealed = seal(&device::ticket(&sidecar).await, &octets(2 << 20, 5));
+    let sealed = seal(&device::ticket(&sidecar).await, &bytes(2 << 20, 5));
     let request = sealed.put_request(sealed.records(0, sealed.layout.records()));
     let mut slow = TcpStream::connect(sidecar.address).await.unwrap();
     slow.write_all(&request[..request.len() / 2]).await.unwrap();
@@ -266,7 +266,7 @@ async fn an_upload_without_record_0_is_forgotten_after_an_hour() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let tickets = [device::ticket(&sidecar).await, device::ticket(&sidecar).await, device::ticket(&sidecar).await];
-    let [headless, begun, paused] = [0, 1, 2].map(|n| seal(&tickets[n], &octets(200_000, n as u64)));
+    let [headless, begun, paused] = [0, 1, 2].map(|n| seal(&tickets[n], &bytes(200_000, n as u64)));
     assert_eq!(headless.put(sidecar.address, headless.records(1, 3)).await.status, 202);
     assert_eq!(paused.put(sidecar.address, paused.records(1, 3)).await.status, 202);
     let token = ("Hoop-Token", tickets[2].token.as_str());
@@ -302,7 +302,7 @@ async fn an_upload_without_record_0_is_forgotten_though_its_resumer_hung_up() {
     let sidecar = Sidecar::with(upstream.address, |config| config.tickets_per_minute = 10_000).await;
     for n in 0..300 {
         let ticket = device::ticket(&sidecar).await;
-        let sealed = seal(&ticket, &octets(200_000, n));
+        let sealed = seal(&ticket, &bytes(200_000, n));
         assert_eq!(sealed.put(sidecar.address, sealed.records(1, 3)).await.status, 202);
         let path = format!("/hoop/uploads/{}", sealed.id);
         let fields = [("Hoop-Version", "1"), ("Hoop-Token", &ticket.token), ("Content-Type", "application/json")];

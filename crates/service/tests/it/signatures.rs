@@ -2,7 +2,7 @@
 
 use crate::support::device::{self, Ticket, seal, ticket};
 use crate::support::upstream::{Behaviour, Upstream, answer};
-use crate::support::{COOKIE, ORIGIN, Sidecar, keys, octets};
+use crate::support::{COOKIE, ORIGIN, Sidecar, bytes, keys};
 use hoop_seal::signing::{self, GatewayKey, Outcome, Permit, PublicKey, Receipt, RequestSalt};
 use hoop_seal::{Keyring, KwsId, ServiceKey};
 use ring::digest::{SHA256, digest};
@@ -23,8 +23,8 @@ async fn receipt(sidecar: &Sidecar, status: &Value) -> Receipt {
     Receipt::open(&receipt, ORIGIN, |id| published(&well_known, id)).unwrap()
 }
 
-fn sha256(octets: &[u8]) -> [u8; 32] {
-    digest(&SHA256, octets).as_ref().try_into().unwrap()
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    digest(&SHA256, bytes).as_ref().try_into().unwrap()
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn a_receipt_over_the_body_outlives_its_signing_key() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let body = octets(700_000, 5);
+    let body = bytes(700_000, 5);
     let sealed = seal(&ticket, &body);
     sealed.post(&sidecar).await;
     let status = sidecar.reaches(&ticket.id, "accepted").await;
@@ -121,7 +121,7 @@ async fn a_rejection_is_signed_too_though_the_application_did_not_read_the_end()
     let upstream = Upstream::new(script).await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
-    let body = octets(3 << 20, 6);
+    let body = bytes(3 << 20, 6);
     seal(&ticket, &body).post(&sidecar).await;
     let status = sidecar.reaches(&ticket.id, "rejected").await;
     let receipt = receipt(&sidecar, &status).await;

@@ -2,7 +2,7 @@
 
 use crate::support::device::{seal, ticket};
 use crate::support::upstream::Upstream;
-use crate::support::{PATIENCE, Sidecar, octets, wire};
+use crate::support::{PATIENCE, Sidecar, bytes, wire};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 async fn a_dripping_sender_is_cut_off_and_its_records_are_kept() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| config.body_timeout = Duration::from_secs(3)).await;
-    let sealed = seal(&ticket(&sidecar).await, &octets(2 << 20, 1));
+    let sealed = seal(&ticket(&sidecar).await, &bytes(2 << 20, 1));
     let request = sealed.put_request(sealed.records(0, sealed.layout.records()));
     let stream = TcpStream::connect(sidecar.address).await.unwrap();
     let (mut reader, mut writer) = stream.into_split();
@@ -20,8 +20,8 @@ async fn a_dripping_sender_is_cut_off_and_its_records_are_kept() {
     let mut answer = Vec::new();
     let reading = async { reader.read_to_end(&mut answer).await.unwrap() };
     let dripping = async {
-        for octet in &request[begun..] {
-            let _ = writer.write_all(&[*octet]).await;
+        for byte in &request[begun..] {
+            let _ = writer.write_all(&[*byte]).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
@@ -39,7 +39,7 @@ async fn a_dripping_sender_is_cut_off_and_its_records_are_kept() {
 async fn a_whole_body_whose_prelude_does_not_come_is_cut_off_at_once() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| config.body_timeout = Duration::from_secs(3600)).await;
-    let sealed = seal(&ticket(&sidecar).await, &octets(100_000, 1));
+    let sealed = seal(&ticket(&sidecar).await, &bytes(100_000, 1));
     let request = wire::request("POST", "/hoop/post", &[], &sealed.z);
     let mut stream = TcpStream::connect(sidecar.address).await.unwrap();
     stream.write_all(&request[..request.len() - sealed.z.len() + 20]).await.unwrap();

@@ -95,8 +95,8 @@ pub fn encode(part: &Part) -> Vec<u8> {
 /// Reads a part. One that is too long or cut off is read as far as it goes: what is not known is not compared.
 pub fn decode(bytes: &[u8]) -> Part {
     let mut part = Box::new([0; PART_RECORDS as usize]);
-    for (sum, octets) in part.iter_mut().zip(bytes.as_chunks::<4>().0) {
-        *sum = u32::from_be_bytes(*octets);
+    for (sum, word) in part.iter_mut().zip(bytes.as_chunks::<4>().0) {
+        *sum = u32::from_be_bytes(*word);
     }
     part
 }
@@ -113,8 +113,8 @@ const fn finish(sum: u32) -> u32 {
 /// The records that are whole in `after` and were not in `before`, where only bytes of `range` came.
 pub fn newly_whole(grid: Grid, total: u64, before: &RangeSet, after: &RangeSet, range: ByteRange) -> Vec<u64> {
     let is_new = |record: &u64| {
-        let octets = grid.record(*record, total);
-        after.contains(octets) && !before.contains(octets)
+        let bytes = grid.record(*record, total);
+        after.contains(bytes) && !before.contains(bytes)
     };
     grid.records_in(range).filter(is_new).collect()
 }
@@ -134,16 +134,16 @@ impl Running {
         (offset, bytes) = (offset + skipped, &bytes[skipped as usize..]);
         while !bytes.is_empty() {
             let record = grid.record_at(offset).expect("the prelude is skipped");
-            let octets = grid.record(record, total.unwrap_or(u64::MAX));
-            let (now, later) = bytes.split_at(((octets.end - offset) as usize).min(bytes.len()));
+            let span = grid.record(record, total.unwrap_or(u64::MAX));
+            let (now, later) = bytes.split_at(((span.end - offset) as usize).min(bytes.len()));
             let before = match self.at {
-                _ if offset == octets.start => Some(0),
+                _ if offset == span.start => Some(0),
                 Some((at, sum)) if at == offset => Some(sum),
                 _ => None,
             };
             let end = offset + now.len() as u64;
             self.at = before.map(|before| (end, crc32c::crc32c_append(before, now)));
-            if let Some((_, sum)) = self.at.filter(|_| end == octets.end) {
+            if let Some((_, sum)) = self.at.filter(|_| end == span.end) {
                 sums.insert(record, finish(sum));
             }
             (offset, bytes) = (end, later);
@@ -163,8 +163,8 @@ mod tests {
     }
 
     fn expected(record: u64) -> u32 {
-        let octets = GRID.record(record, TOTAL);
-        sum_of(&z()[octets.start as usize..octets.end as usize])
+        let bytes = GRID.record(record, TOTAL);
+        sum_of(&z()[bytes.start as usize..bytes.end as usize])
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_survives_its_octets_and_damaged_ones_know_less() {
+    fn a_part_survives_its_bytes_and_damaged_ones_know_less() {
         let mut sums = Checksums::default();
         [(0, 7), (3, 9), (PART_RECORDS, 8)].into_iter().for_each(|(record, sum)| sums.insert(record, sum));
         let parts: Vec<_> = sums.parts().map(|(number, part)| (number, encode(part))).collect();

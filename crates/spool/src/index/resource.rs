@@ -149,8 +149,8 @@ fn keep_tail(tx: &Connection, token: Token, now: &Resource) -> Result<(), StoreE
             .execute(params![token, signed(last.start)])?;
         from = last.start;
     }
-    let octets = &now.tail[(from - now.tail_at) as usize..];
-    tx.prepare_cached("INSERT INTO tail VALUES (?1, ?2, ?3)")?.execute(params![token, signed(from), octets])?;
+    let bytes = &now.tail[(from - now.tail_at) as usize..];
+    tx.prepare_cached("INSERT INTO tail VALUES (?1, ?2, ?3)")?.execute(params![token, signed(from), bytes])?;
     Ok(())
 }
 

@@ -84,7 +84,7 @@ impl State {
     }
 
     /// Whether bytes of it are of use here: until the service has all of it.
-    pub const fn takes_octets(self) -> bool {
+    pub const fn takes_bytes(self) -> bool {
         self.rank() < Self::Received.rank()
     }
 

@@ -102,7 +102,7 @@ impl Upload {
 
     /// Whether more of it is taken: also once it was whole, if the disk has spoilt some of it since.
     pub fn takes_more(&self) -> bool {
-        self.state.takes_octets() && self.stored.len() < self.total
+        self.state.takes_bytes() && self.stored.len() < self.total
     }
 
     /// What is stored and the service lacks, as far as it told us.
@@ -148,7 +148,7 @@ pub fn decode_ranges(bytes: &[u8]) -> Result<RangeSet, StoreError> {
     if !rest.is_empty() {
         return Err(StoreError::Damaged("a set of ranges is cut off"));
     }
-    let number = |octets: &[u8]| octets.iter().fold(0_u64, |sum, octet| sum << 8 | u64::from(*octet));
+    let number = |word: &[u8]| word.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
     pairs
         .iter()
         .map(|pair| match (number(&pair[..8]), number(&pair[8..])) {
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_survive_their_octets_and_damaged_ones_are_refused() {
+    fn ranges_survive_their_bytes_and_damaged_ones_are_refused() {
         let set: RangeSet = [ByteRange::new(0, 5), ByteRange::new(1 << 40, u64::MAX)].into_iter().collect();
         let bytes = encode_ranges(&set);
         assert_eq!(decode_ranges(&bytes).unwrap(), set);

@@ -284,9 +284,9 @@ impl Intake {
     fn sum_up(&self, records: &[u64], record: &mut Stored) -> io::Result<()> {
         let mut buffer = Vec::new();
         for number in records {
-            let octets = self.shared.grid.record(*number, record.total);
-            buffer.resize(octets.len() as usize, 0);
-            self.live.body.read_exact_at(&mut buffer, octets.start)?;
+            let bytes = self.shared.grid.record(*number, record.total);
+            buffer.resize(bytes.len() as usize, 0);
+            self.live.body.read_exact_at(&mut buffer, bytes.start)?;
             record.sums.insert(*number, checksums::sum_of(&buffer));
         }
         Ok(())

@@ -50,16 +50,16 @@ impl Payload {
         let common = prelude.len().min(buffer.len());
         buffer[..common].copy_from_slice(&prelude[..common]);
         for record in self.sealed.grid().records_in(range) {
-            let octets = self.sealed.grid().record(record, self.kept.total);
+            let bytes = self.sealed.grid().record(record, self.kept.total);
             let Some(expected) = self.sum(record)? else { continue };
-            let found = match range.intersect(octets) == octets && !octets.is_empty() {
+            let found = match range.intersect(bytes) == bytes && !bytes.is_empty() {
                 true => {
-                    Some(checksums::sum_of(&buffer[(octets.start - offset) as usize..(octets.end - offset) as usize]))
+                    Some(checksums::sum_of(&buffer[(bytes.start - offset) as usize..(bytes.end - offset) as usize]))
                 }
-                false => self.sum_on_disk(octets),
+                false => self.sum_on_disk(bytes),
             };
             if found != Some(expected) {
-                return Err(ReadError::Damaged(octets));
+                return Err(ReadError::Damaged(bytes));
             }
         }
         Ok(())
@@ -72,9 +72,9 @@ impl Payload {
     pub fn spoilt(&self, range: ByteRange) -> Result<RangeSet, StoreError> {
         let mut spoilt = RangeSet::new();
         for record in self.sealed.grid().records_in(range) {
-            let octets = self.sealed.grid().record(record, self.kept.total);
-            if self.sum(record)?.is_some_and(|expected| self.sum_on_disk(octets) != Some(expected)) {
-                spoilt.insert(octets);
+            let bytes = self.sealed.grid().record(record, self.kept.total);
+            if self.sum(record)?.is_some_and(|expected| self.sum_on_disk(bytes) != Some(expected)) {
+                spoilt.insert(bytes);
             }
         }
         Ok(spoilt)
@@ -94,9 +94,9 @@ impl Payload {
     }
 
     /// `None`: it cannot be read.
-    fn sum_on_disk(&self, octets: ByteRange) -> Option<u32> {
-        let mut record = vec![0; octets.len() as usize];
-        self.body.read_exact_at(&mut record, octets.start).ok().map(|()| checksums::sum_of(&record))
+    fn sum_on_disk(&self, bytes: ByteRange) -> Option<u32> {
+        let mut record = vec![0; bytes.len() as usize];
+        self.body.read_exact_at(&mut record, bytes.start).ok().map(|()| checksums::sum_of(&record))
     }
 
     fn sum(&self, record: u64) -> Result<Option<u32>, StoreError> {
@@ -115,9 +115,9 @@ impl Payload {
     /// A sector that the disk does not give back, and a file that is cut off, are damage to the records in them.
     fn unreadable(&self, range: ByteRange, error: io::Error) -> ReadError {
         let whole = |record| self.sealed.grid().record(record, self.kept.total);
-        let unreadable = |octets: &ByteRange| !octets.is_empty() && self.sum_on_disk(*octets).is_none();
+        let unreadable = |bytes: &ByteRange| !bytes.is_empty() && self.sum_on_disk(*bytes).is_none();
         match self.sealed.grid().records_in(range).map(whole).find(unreadable) {
-            Some(octets) => ReadError::Damaged(octets),
+            Some(bytes) => ReadError::Damaged(bytes),
             None => ReadError::Store(error.into()),
         }
     }

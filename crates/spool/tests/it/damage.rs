@@ -70,9 +70,9 @@ fn file(folder: &Path) -> File {
 
 fn spoil_disk(folder: &Path, at: u64) {
     let file = file(folder);
-    let mut octet = [0];
-    file.read_exact_at(&mut octet, at).unwrap();
-    file.write_all_at(&[octet[0] ^ 4], at).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
 }
 
 fn read(spool: &Spool, range: ByteRange) -> Result<Vec<u8>, ReadError> {
@@ -112,14 +112,14 @@ fn flip_bits_of(total: Option<u64>) {
     intake.commit(whole(), NOW).unwrap();
     assert_eq!(read(&spool, whole()).unwrap(), z(whole()));
     for number in 0..4 {
-        let octets = record(number);
-        for at in [octets.start, octets.start + octets.len() / 2, octets.end - 1] {
+        let bytes = record(number);
+        for at in [bytes.start, bytes.start + bytes.len() / 2, bytes.end - 1] {
             spoil_disk(folder.path(), at);
-            assert_eq!(damaged(&spool, whole()), octets);
-            assert_eq!(damaged(&spool, ByteRange::new(octets.start + 3, octets.start + 9)), octets, "a part of it");
-            let others = [0, 1, 2, 3].map(record).into_iter().filter(|other| *other != octets);
+            assert_eq!(damaged(&spool, whole()), bytes);
+            assert_eq!(damaged(&spool, ByteRange::new(bytes.start + 3, bytes.start + 9)), bytes, "a part of it");
+            let others = [0, 1, 2, 3].map(record).into_iter().filter(|other| *other != bytes);
             others.for_each(|other| assert_eq!(read(&spool, other).unwrap(), z(other)));
-            assert_eq!(spool.payload(ID).unwrap().spoilt(whole()).unwrap(), set(&[octets]));
+            assert_eq!(spool.payload(ID).unwrap().spoilt(whole()).unwrap(), set(&[bytes]));
             spoil_disk(folder.path(), at);
         }
     }
@@ -133,9 +133,9 @@ impl Source for Elsewhere {
     fn put(&mut self, file: &File, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         assert_eq!(offset, self.0, "each goes to its place");
         self.0 += len;
-        let octets = z(ByteRange::new(offset, offset + len));
-        octets.chunks(9_999).for_each(look);
-        file.write_all_at(&octets, offset)
+        let bytes = z(ByteRange::new(offset, offset + len));
+        bytes.chunks(9_999).for_each(look);
+        file.write_all_at(&bytes, offset)
     }
 
     fn skip(&mut self, len: u64) -> io::Result<()> {

@@ -76,9 +76,9 @@ fn an_upload_is_whole_only_with_its_prelude_in_whatever_order_they_come() {
         let known = spool.get(early(1).id).unwrap().unwrap();
         assert_eq!((&known.prelude[..], known.expires), (PRELUDE, ordinary(1).expires));
         assert_eq!((known.stored.to_string().as_str(), due(&spool)), ("0-99", 1));
-        let mut octets = [0; 9];
-        spool.payload(known.id).unwrap().read_at(0, &mut octets).unwrap();
-        assert_eq!(&octets, b"prelude\x07\x07");
+        let mut bytes = [0; 9];
+        spool.payload(known.id).unwrap().read_at(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"prelude\x07\x07");
         drop((first, second));
         assert!(matches!(spool.begin(&early(1)), Ok(Begin::Complete(_))), "the early records come again");
     }

@@ -95,9 +95,9 @@ fn every_row_of_an_earlier_format_survives_and_the_upload_goes_on() {
         let Begin::Take(mut intake) = spool.begin(&offer).unwrap() else { panic!("half of it is missing") };
         intake.write_at(50, &[1; 50]).unwrap();
         assert_eq!(intake.commit(ByteRange::new(50, 100), NOW).unwrap(), State::Stored, "from format {format}");
-        let mut octets = [0; 100];
-        spool.payload(id(1)).unwrap().read_at(0, &mut octets).unwrap();
-        assert_eq!(octets, [1; 100]);
+        let mut bytes = [0; 100];
+        spool.payload(id(1)).unwrap().read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [1; 100]);
     }
 }
 

@@ -129,9 +129,9 @@ fn each_kind_of_damage_is_found_as_what_it_is_and_mended_once() {
         let upload = spool.get(offer(number).id).unwrap().unwrap();
         assert_eq!(upload.reason.as_ref().map(|reason| reason.code.as_str()), Some("spool-damaged"));
         assert_eq!(put(&spool, number, TOTAL), State::Delivering, "what is missing is brought again");
-        let mut octets = vec![0; TOTAL as usize];
-        spool.payload(upload.id).unwrap().read_at(0, &mut octets).unwrap();
-        assert!(octets.starts_with(b"prelude") && octets[7..].iter().all(|octet| *octet == number));
+        let mut bytes = vec![0; TOTAL as usize];
+        spool.payload(upload.id).unwrap().read_at(0, &mut bytes).unwrap();
+        assert!(bytes.starts_with(b"prelude") && bytes[7..].iter().all(|byte| *byte == number));
     }
     drop(spool);
     assert_eq!(run(folder.path(), false).1, []);
@@ -170,9 +170,9 @@ fn damage_of_segments_is_found_and_mended_once() {
     let spool = open(folder.path());
     for number in 2..=3 {
         assert_eq!(put(&spool, number), State::Delivering, "what is missing is brought again");
-        let mut octets = vec![0; TOTAL as usize];
-        spool.payload(offer(number).id).unwrap().read_at(0, &mut octets).unwrap();
-        assert!(octets.starts_with(b"prelude") && octets[7..].iter().all(|octet| *octet == number));
+        let mut bytes = vec![0; TOTAL as usize];
+        spool.payload(offer(number).id).unwrap().read_at(0, &mut bytes).unwrap();
+        assert!(bytes.starts_with(b"prelude") && bytes[7..].iter().all(|byte| *byte == number));
     }
 }
 
@@ -223,9 +223,9 @@ fn who_looks_while_a_gateway_writes_sees_a_whole_index_and_is_told() {
                 assert_eq!((upload.id, upload.stored.len()), (offer(seen).id, TOTAL), "in the order of arrival");
                 (seq, seen) = (next, seen + 1);
             }
-            let mut octets = [0; 100];
-            view.payload(offer(seen - 1).id).unwrap().read_at(PRELUDE, &mut octets).unwrap();
-            assert_eq!(octets, [seen - 1; 100]);
+            let mut bytes = [0; 100];
+            view.payload(offer(seen - 1).id).unwrap().read_at(PRELUDE, &mut bytes).unwrap();
+            assert_eq!(bytes, [seen - 1; 100]);
             rounds += 1;
         }
     });

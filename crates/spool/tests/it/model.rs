@@ -9,9 +9,9 @@ const PRELUDE: &[u8] = b"prelude";
 const TOTAL: u64 = 200;
 
 /// What every sender writes at an offset: uploads are told apart, and so are a second sender's other bytes.
-fn byte(upload: u8, offset: u64, liar: bool) -> u8 {
+fn byte_at(upload: u8, offset: u64, liar: bool) -> u8 {
     match PRELUDE.get(offset as usize) {
-        Some(octet) => *octet,
+        Some(byte) => *byte,
         None => (offset as u8).wrapping_mul(31) ^ upload ^ if liar { 0x80 } else { 0 },
     }
 }
@@ -82,8 +82,8 @@ fn check(spool: &Spool, model: &BTreeMap<u8, Known>) {
             for range in row.stored.iter() {
                 let mut bytes = vec![0; range.len() as usize];
                 payload.read_at(range.start, &mut bytes).unwrap();
-                for (offset, octet) in (range.start..).zip(bytes) {
-                    assert_eq!(known.bytes[&offset], octet, "acknowledged byte {offset} of {upload} changed");
+                for (offset, byte) in (range.start..).zip(bytes) {
+                    assert_eq!(known.bytes[&offset], byte, "acknowledged byte {offset} of {upload} changed");
                 }
             }
         } else {
@@ -103,9 +103,12 @@ fn acknowledge(spool: &Spool, known: &mut Known, upload: u8, range: ByteRange) {
         known.stored.insert(range);
         let mut bytes = vec![0; range.len() as usize];
         payload.read_at(range.start, &mut bytes).unwrap();
-        for (offset, octet) in (range.start..).zip(bytes) {
-            assert!(octet == byte(upload, offset, false) || octet == byte(upload, offset, true), "{offset}: {octet}");
-            known.bytes.entry(offset).or_insert(octet);
+        for (offset, byte) in (range.start..).zip(bytes) {
+            assert!(
+                byte == byte_at(upload, offset, false) || byte == byte_at(upload, offset, true),
+                "{offset}: {byte}"
+            );
+            known.bytes.entry(offset).or_insert(byte);
         }
     }
 }
@@ -132,7 +135,7 @@ proptest! {
                     let which = sender % senders.len();
                     let sender = &mut senders[which];
                     let range = ByteRange::new(start, (start + len).min(TOTAL));
-                    let bytes: Vec<u8> = (range.start..range.end).map(|at| byte(sender.upload, at, liar)).collect();
+                    let bytes: Vec<u8> = (range.start..range.end).map(|at| byte_at(sender.upload, at, liar)).collect();
                     sender.intake.write_at(range.start, &bytes).unwrap();
                     sender.written.push(range);
                 }

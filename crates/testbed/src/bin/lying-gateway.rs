@@ -119,7 +119,7 @@ impl Liar {
         let [first, _, mut total] = head.range();
         let start = if first == 0 { PRELUDE } else { 0 };
         match self.lie.as_str() {
-            "alters" => body[start..].iter_mut().skip(100).step_by(RECORD).for_each(|octet| *octet ^= 1),
+            "alters" => body[start..].iter_mut().skip(100).step_by(RECORD).for_each(|byte| *byte ^= 1),
             "halves" => {
                 let records = (body.len() - start) / RECORD / 2;
                 body.truncate(start + records * RECORD);

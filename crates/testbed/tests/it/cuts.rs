@@ -98,11 +98,11 @@ impl World {
     }
 
     /// One thing that happens, and its name.
-    fn mishap(&mut self, dice: &mut Pcg64Mcg) -> &'static str {
-        let most = if dice.next_u32().is_multiple_of(LONG_ONE_IN) { LONG_MS } else { LASTS_MS };
-        let lasts = Duration::from_millis(dice.next_u64() % most);
-        let link = ["wifi", "cell"][dice.next_u32() as usize % 2];
-        match dice.next_u32() % 13 {
+    fn mishap(&mut self, rng: &mut Pcg64Mcg) -> &'static str {
+        let most = if rng.next_u32().is_multiple_of(LONG_ONE_IN) { LONG_MS } else { LASTS_MS };
+        let lasts = Duration::from_millis(rng.next_u64() % most);
+        let link = ["wifi", "cell"][rng.next_u32() as usize % 2];
+        match rng.next_u32() % 13 {
             0 => self.cut(&[link], lasts, "a link that carries nothing"),
             1 => self.cut(&["wifi", "cell", "core"], lasts, "no network at all"),
             2 => {
@@ -114,7 +114,7 @@ impl World {
             }
             3 | 4 => {
                 let [a, b, c, _] = self.lab.address_on("phone", link).octets();
-                let address = Ipv4Addr::new(a, b, c, 10 + (dice.next_u32() % 200) as u8);
+                let address = Ipv4Addr::new(a, b, c, 10 + (rng.next_u32() % 200) as u8);
                 self.ip("phone", &format!("address flush dev {link}"));
                 std::thread::sleep(lasts);
                 self.ip("phone", &format!("address add {address}/24 dev {link}"));
@@ -130,20 +130,20 @@ impl World {
             7 => self.restart(true, false, lasts, "the server killed"),
             8 => self.restart(false, true, lasts, "the device killed"),
             9 => self.restart(true, true, lasts, "both killed"),
-            _ => self.rot(dice, link),
+            _ => self.rot(rng, link),
         }
     }
 
     /// A link of the phone goes bad, in one direction or both, and stays so until the next one does: it loses a third, is late by up to two seconds, or has a hundredth of its rate.
-    fn rot(&mut self, dice: &mut Pcg64Mcg, link: &'static str) -> &'static str {
-        if self.mend() && dice.next_u32().is_multiple_of(2) {
+    fn rot(&mut self, rng: &mut Pcg64Mcg, link: &'static str) -> &'static str {
+        if self.mend() && rng.next_u32().is_multiple_of(2) {
             return "a link that is good again";
         }
         let (_, mbps, _) = LINKS.into_iter().find(|(name, ..)| *name == link).expect("it is one of them");
-        let direction = [Direction::Up, Direction::Down, Direction::Both][dice.next_u32() as usize % 3];
-        let late = LinkDelay::from_millis(100 + dice.next_u64() % 1_900);
+        let direction = [Direction::Up, Direction::Down, Direction::Both][rng.next_u32() as usize % 3];
+        let late = LinkDelay::from_millis(100 + rng.next_u64() % 1_900);
         let lossy = Loss::Independent(Probability::new(0.3).expect("a probability"));
-        let (change, name) = match dice.next_u32() % 4 {
+        let (change, name) = match rng.next_u32() % 4 {
             0 => (Change::new().loss(lossy), "a link that loses"),
             1 => (Change::new().delay(late), "a link that is late"),
             2 => (Change::new().loss(lossy).delay(late), "a link that loses and is late"),
@@ -224,9 +224,9 @@ impl World {
         let mut sent = ring::digest::Context::new(&ring::digest::SHA256);
         let mut at = 0;
         while at < stream.len {
-            let octets = stream.octets(at, (stream.len - at).min(1 << 20) as usize);
-            sent.update(&octets);
-            at += octets.len() as u64;
+            let bytes = stream.bytes(at, (stream.len - at).min(1 << 20) as usize);
+            sent.update(&bytes);
+            at += bytes.len() as u64;
         }
         assert_eq!(sha256(&path).unwrap(), hex::encode(sent.finish()), "{name} is what was sent");
     }
@@ -253,13 +253,13 @@ fn bytes_arrive_once_whatever_happens_to_links_addresses_and_processes() {
     let since = || SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     let (seed, mishaps) = (number("HOOP_SEED").unwrap_or_else(since), number("HOOP_MISHAPS").unwrap_or(MISHAPS));
     println!("HOOP_SEED={seed}");
-    let (mut dice, begun) = (Pcg64Mcg::seed_from_u64(seed), Instant::now());
+    let (mut rng, begun) = (Pcg64Mcg::seed_from_u64(seed), Instant::now());
     let mut world = World::build(seed);
     world.until_more_than(0);
     let (mut kinds, mut before, mut in_a_row) = (BTreeMap::<_, u32>::new(), 0, 0);
     for _ in 0..mishaps {
-        std::thread::sleep(Duration::from_millis(dice.next_u64() % PAUSE_MS));
-        *kinds.entry(world.mishap(&mut dice)).or_default() += 1;
+        std::thread::sleep(Duration::from_millis(rng.next_u64() % PAUSE_MS));
+        *kinds.entry(world.mishap(&mut rng)).or_default() += 1;
         world.assert_well();
         let come = world.come();
         in_a_row = if come > before { 0 } else { in_a_row + 1 };
@@ -282,6 +282,6 @@ fn bytes_arrive_once_whatever_happens_to_links_addresses_and_processes() {
         world.assert_whole(&format!("device/{number}.down"), plan.down);
     }
     assert!(!flows.is_empty());
-    let (octets, secs) = (world.come() / 1_000_000, begun.elapsed().as_secs());
-    println!("{mishaps} mishaps in {secs} s, {} flows, {octets} MB: {kinds:?}", flows.len());
+    let (bytes, secs) = (world.come() / 1_000_000, begun.elapsed().as_secs());
+    println!("{mishaps} mishaps in {secs} s, {} flows, {bytes} MB: {kinds:?}", flows.len());
 }

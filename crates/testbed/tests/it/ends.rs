@@ -88,10 +88,10 @@ impl Plan {
 }
 
 impl Stream {
-    pub fn octets(self, offset: u64, len: usize) -> Vec<u8> {
+    pub fn bytes(self, offset: u64, len: usize) -> Vec<u8> {
         let words = offset / 8..=(offset + len as u64) / 8;
-        let octets = words.flat_map(|word| mix(self.key, word).to_le_bytes());
-        octets.skip((offset % 8) as usize).take(len).collect()
+        let bytes = words.flat_map(|word| mix(self.key, word).to_le_bytes());
+        bytes.skip((offset % 8) as usize).take(len).collect()
     }
 }
 
@@ -111,16 +111,13 @@ impl Sink {
         Self { file: Arc::new(file), len, synced: 0, stream }
     }
 
-    fn take(&mut self, offset: u64, octets: &[u8]) {
-        let end = offset + octets.len() as u64;
+    fn take(&mut self, offset: u64, bytes: &[u8]) {
+        let end = offset + bytes.len() as u64;
         assert!(offset <= self.len, "byte {} is missing: {offset} came", self.len);
         assert!(end <= self.stream.len, "byte {end} came of {}", self.stream.len);
-        assert!(
-            octets == self.stream.octets(offset, octets.len()),
-            "from {offset} to {end} others came than were sent"
-        );
-        let known = (self.len - offset).min(octets.len() as u64) as usize;
-        self.file.write_all_at(&octets[known..], self.len).unwrap();
+        assert!(bytes == self.stream.bytes(offset, bytes.len()), "from {offset} to {end} others came than were sent");
+        let known = (self.len - offset).min(bytes.len() as u64) as usize;
+        self.file.write_all_at(&bytes[known..], self.len).unwrap();
         self.len = self.len.max(end);
     }
 
@@ -138,9 +135,9 @@ async fn receive(mut reader: FlowReader, mut sink: Sink, note: impl Fn(&FlowRead
         let read = reader.read_chunk(64 * 1024);
         let read = timeout(if at > told { SYNC_AFTER } else { STILL }, read).await.ok();
         match read {
-            Some(Ok(Some(octets))) => {
-                sink.take(at, &octets);
-                at += octets.len() as u64;
+            Some(Ok(Some(bytes))) => {
+                sink.take(at, &bytes);
+                at += bytes.len() as u64;
                 if at - told < SYNC_EVERY {
                     continue;
                 }
@@ -170,9 +167,9 @@ async fn send(mut writer: FlowWriter, stream: Stream, note: impl Fn(&FlowWriter)
     let mut at = writer.written();
     assert!(at <= stream.len, "{at} bytes were written of {}", stream.len);
     while at < stream.len {
-        let octets = stream.octets(at, (stream.len - at).min(1 + mix(stream.key, at) % 60_000) as usize);
-        at += octets.len() as u64;
-        match writer.write_chunk(octets.into()).await.map_err(|error| (FlowError::of(&error), error)) {
+        let bytes = stream.bytes(at, (stream.len - at).min(1 + mix(stream.key, at) % 60_000) as usize);
+        at += bytes.len() as u64;
+        match writer.write_chunk(bytes.into()).await.map_err(|error| (FlowError::of(&error), error)) {
             Ok(()) => {}
             // The other end had it all before this one was restarted.
             Err((Some(FlowError::Ended(ended::FINISHED)), _)) => return writer,
@@ -228,9 +225,9 @@ fn server() {
         let keeps = if seed.is_multiple_of(2) { AckPolicy::WhenTold } else { AckPolicy::Stored };
         let options = FlowOptions { ack_policy: keeps, ..FlowOptions::default() };
         let devices = Arc::new(Devices::open(&folder.join("devices.toml")).unwrap());
-        let octets = Some(store.clone() as _);
+        let bytes = Some(store.clone() as _);
         let server =
-            Server::new(ServerConfig { store: Some(store), byte_store: octets, options, ..ServerConfig::new(devices) });
+            Server::new(ServerConfig { store: Some(store), byte_store: bytes, options, ..ServerConfig::new(devices) });
         let address = ([0, 0, 0, 0], PORT).into();
         let listener = Listener::bind(address, &tls).await.unwrap();
         println!("the server is up");

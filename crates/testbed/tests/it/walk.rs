@@ -90,8 +90,8 @@ impl Walk {
     }
 
     /// Waits until the gateway on `host` has stored so much of it.
-    fn until_stored(&self, host: &str, id: &str, octets: u64) {
-        eventually(&format!("{octets} bytes at {host}"), || self.status(host, id)["stored"].as_u64() >= Some(octets));
+    fn until_stored(&self, host: &str, id: &str, bytes: u64) {
+        eventually(&format!("{bytes} bytes at {host}"), || self.status(host, id)["stored"].as_u64() >= Some(bytes));
     }
 
     /// Waits until the application has it; it must be as it was sent, and there once.

@@ -99,7 +99,7 @@ impl Push<'_> {
             let gateway = self.found(search.join_next().await);
             return self.seal_for(ticket, measured, gateway);
         }
-        let key = UploadKey(Rng.octets());
+        let key = UploadKey(Rng.bytes());
         let (ticket, begun) = {
             // Without a gateway nobody needs a key before the ticket.
             let sent_key = (client.config().gateway != GatewayChoice::None).then_some(&key);

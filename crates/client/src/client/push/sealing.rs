@@ -21,7 +21,7 @@ pub(super) async fn measure(upload: &Upload) -> Result<Measured, PushError> {
 
 pub(super) fn seal(ticket: &IssuedTicket, measured: Measured, guard: SealGuard) -> Result<Sealed, PushError> {
     let plaintext = measured.into_plaintext(&ticket.token)?;
-    let prelude = Prelude::new(Rng.octets(), RECORD_SIZE, &ticket.ticket).expect("a ticket is shorter than a key id");
+    let prelude = Prelude::new(Rng.bytes(), RECORD_SIZE, &ticket.ticket).expect("a ticket is shorter than a key id");
     let key = ContentKey::new(ticket.suite, &ticket.key, prelude.salt());
     let len = plaintext.len();
     let sealed =

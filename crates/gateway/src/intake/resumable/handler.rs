@@ -118,7 +118,7 @@ impl Call<'_> {
         self.receiver.admission.devices.begin_resource(self.device, self.receiver.core.clock.now())?;
         let now = self.receiver.core.clock.unix();
         let (token, resource) =
-            (Token(Rng.octets()), Resource::new(self.device, dest, total, now.plus_secs(EMPTY_SECS)));
+            (Token(Rng.bytes()), Resource::new(self.device, dest, total, now.plus_secs(EMPTY_SECS)));
         let new = resource.clone();
         let added = blocking(&self.receiver.core, move |core| {
             let over = core.clock.over(RESOURCE_LIFE).unwrap_or(Over::NOTHING);

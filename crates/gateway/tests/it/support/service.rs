@@ -34,7 +34,7 @@ pub struct Kept {
     pub has: RangeSet,
     pub messages: usize,
     /// Bytes that came, also those that it had.
-    pub octets: u64,
+    pub received: u64,
 }
 
 pub struct State {
@@ -191,7 +191,7 @@ fn keep(state: &mut State, id: &str, range: ContentRange, bytes: &[u8]) -> Respo
     kept.has.insert(range.range);
     kept.has.insert(ByteRange::new(0, super::PRELUDE_LEN));
     kept.messages += 1;
-    kept.octets += range.range.len();
+    kept.received += range.range.len();
     standing(kept, id, verdict)
 }
 

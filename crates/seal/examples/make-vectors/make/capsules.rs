@@ -35,10 +35,10 @@ pub fn lines(keys: &[ServiceKey]) -> Vec<String> {
         .collect()
 }
 
-fn flipped(octets: &[u8], at: usize) -> Vec<u8> {
-    let mut octets = octets.to_vec();
-    octets[at] ^= 0x10;
-    octets
+fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at] ^= 0x10;
+    bytes
 }
 
 fn genuine() -> Ticket {
@@ -114,12 +114,12 @@ fn tickets(add: Add) {
         Err(Reason::UnknownKey),
     );
     ticket("version-2", "a ticket of a later version, well sealed", later, ORIGIN, &ring, Err(Reason::Version));
-    for (name, about, octets) in [
+    for (name, about, bytes) in [
         ("empty", "no octet at all", vec![]),
         ("short", "an octet too few", sealed[..106].to_vec()),
         ("long", "an octet too many", [&sealed[..], &[0]].concat()),
     ] {
-        ticket(name, about, octets, ORIGIN, &ring, Err(Reason::Length));
+        ticket(name, about, bytes, ORIGIN, &ring, Err(Reason::Length));
     }
     for (name, about, fields) in [
         ("flags-1", "flags that this version does not know", Ticket { flags: 1, ..genuine() }),
@@ -139,12 +139,7 @@ fn content_of(ticket: &Ticket, key: &ServiceKey) -> Content {
         not_before: ticket.not_before,
         max_bytes: ticket.max_bytes,
         route: hex::encode(&ticket.route),
-        suite: Suite::BOTH
-            .into_iter()
-            .find(|suite| suite.octet() == ticket.suite)
-            .expect("a known suite")
-            .name()
-            .into(),
+        suite: Suite::BOTH.into_iter().find(|suite| suite.byte() == ticket.suite).expect("a known suite").name().into(),
     }
 }
 
@@ -234,7 +229,7 @@ fn uploads(add: Add) {
         add(format!("upload-{name}"), Vector::Upload(vector));
     };
     let body = |suite: Suite| {
-        let ticket = Ticket { suite: suite.octet(), ..genuine() };
+        let ticket = Ticket { suite: suite.byte(), ..genuine() };
         let key_id = ticket.seal(&new_key(), ORIGIN);
         Body { suite, key: ticket.key, salt: seeded("upload", 16), record_size: RECORD_SIZE, key_id }
     };

@@ -17,8 +17,8 @@ pub fn seeded(seed: &str, len: usize) -> Vec<u8> {
     blocks.take(len).collect()
 }
 
-pub fn sha256(octets: &[u8]) -> String {
-    hex::encode(digest(&SHA256, octets))
+pub fn sha256(bytes: &[u8]) -> String {
+    hex::encode(digest(&SHA256, bytes))
 }
 
 struct Len(usize);
@@ -72,7 +72,7 @@ impl Suite {
         if self == Self::Aes256 { "aes256gcm" } else { "aes128gcm" }
     }
 
-    pub fn octet(self) -> u8 {
+    pub fn byte(self) -> u8 {
         if self == Self::Aes256 { 1 } else { 2 }
     }
 
@@ -103,7 +103,7 @@ impl Body {
         let info = format!("Content-Encoding: {}\0", self.suite.name());
         let key = hkdf(&self.salt, ikm, info.as_bytes(), self.suite.key_len());
         let mut nonce = hkdf(&self.salt, ikm, b"Content-Encoding: nonce\0", 12);
-        nonce[4..].iter_mut().zip(index.to_be_bytes()).for_each(|(octet, number)| *octet ^= number);
+        nonce[4..].iter_mut().zip(index.to_be_bytes()).for_each(|(byte, number)| *byte ^= number);
         aead(&key, &nonce, b"", inner)
     }
 

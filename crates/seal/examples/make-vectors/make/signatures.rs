@@ -33,10 +33,10 @@ fn published(keys: &[ServiceKey]) -> BTreeMap<String, Octets> {
     keys.iter().map(|key| (hex::encode(key.id), Octets(ed25519_public(&key.derive("signatures"))))).collect()
 }
 
-fn flipped(octets: &[u8], at: usize) -> Vec<u8> {
-    let mut octets = octets.to_vec();
-    octets[at] ^= 0x10;
-    octets
+fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at] ^= 0x10;
+    bytes
 }
 
 /// `body` and the signature over word, origin and it.
@@ -49,7 +49,7 @@ fn signed(by: &ServiceKey, word: &str, origin: &str, body: &[u8]) -> Vec<u8> {
 struct Case<'a, T> {
     name: &'a str,
     about: &'a str,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     origin: &'a str,
     keys: Vec<ServiceKey>,
     outcome: Result<T, Reason>,
@@ -59,7 +59,7 @@ struct Case<'a, T> {
 fn refusals<'a, T>(sealed: &[u8], other_key: Vec<u8>, other_word: Vec<u8>, later: Vec<u8>) -> Vec<Case<'a, T>> {
     let both = || vec![new_key(), old_key()];
     let case =
-        |name, about, octets, reason| Case { name, about, octets, origin: ORIGIN, keys: both(), outcome: Err(reason) };
+        |name, about, bytes, reason| Case { name, about, bytes, origin: ORIGIN, keys: both(), outcome: Err(reason) };
     vec![
         case("version-flipped", "a flipped bit in the version", flipped(sealed, 0), Reason::Version),
         case("version-later", "of a later version, well signed", later, Reason::Version),
@@ -85,7 +85,7 @@ fn refusals<'a, T>(sealed: &[u8], other_key: Vec<u8>, other_word: Vec<u8>, later
         Case {
             name: "wrong-origin",
             about: "of another service",
-            octets: sealed.to_vec(),
+            bytes: sealed.to_vec(),
             origin: OTHER_ORIGIN,
             keys: both(),
             outcome: Err(Reason::Unauthentic),
@@ -93,7 +93,7 @@ fn refusals<'a, T>(sealed: &[u8], other_key: Vec<u8>, other_word: Vec<u8>, later
         Case {
             name: "unknown-key",
             about: "signed with a key that is not published",
-            octets: sealed.to_vec(),
+            bytes: sealed.to_vec(),
             origin: ORIGIN,
             keys: vec![old_key()],
             outcome: Err(Reason::UnknownKey),
@@ -114,10 +114,10 @@ fn permits(add: Add) {
         let gateway = gateway.map(hex::encode);
         Ok(PermitContent { upload_id: hex::encode(upload_id()), max_bytes, expires, gateway })
     };
-    let success = |name, about, octets, outcome| Case {
+    let success = |name, about, bytes, outcome| Case {
         name,
         about,
-        octets,
+        bytes,
         origin: ORIGIN,
         keys: vec![new_key(), old_key()],
         outcome,
@@ -148,7 +148,7 @@ fn permits(add: Add) {
             origin: case.origin.into(),
             keyring: super::capsules::lines(&case.keys),
             signing_keys: published(&case.keys),
-            permit: Octets(case.octets),
+            permit: Octets(case.bytes),
             content,
         };
         add(format!("permit-{}", case.name), Vector::Permit(vector));
@@ -166,10 +166,10 @@ fn receipts(add: Add) {
         let (upload_id, digest) = (hex::encode(upload_id()), hex::encode(body_digest.as_ref()));
         Ok(ReceiptContent { upload_id, state: state.into(), time, total, digest, request: None })
     };
-    let success = |name, about, octets, outcome| Case {
+    let success = |name, about, bytes, outcome| Case {
         name,
         about,
-        octets,
+        bytes,
         origin: ORIGIN,
         keys: vec![new_key(), old_key()],
         outcome,
@@ -204,7 +204,7 @@ fn receipts(add: Add) {
             origin: case.origin.into(),
             keyring: super::capsules::lines(&case.keys),
             signing_keys: published(&case.keys),
-            receipt: Octets(case.octets),
+            receipt: Octets(case.bytes),
             asked,
             content,
         };
@@ -225,7 +225,7 @@ fn receipts_of_requests(add: Add, common: &[u8], content: Result<ReceiptContent,
     let old_word = signed(&new_key(), "hoop-receipt-v1", ORIGIN, &body);
     let first = [&[1][..], &valid[1..]].concat();
     let cut = signed(&new_key(), "hoop-receipt-v2", ORIGIN, common);
-    for (name, about, octets, outcome) in [
+    for (name, about, bytes, outcome) in [
         ("request", "a receipt of version 2, which is for one request", valid.clone(), content),
         ("request-flipped", "a flipped bit in the request's digest", flipped(&valid, 66), Err(Reason::Unauthentic)),
         ("request-old-word", "version 2, signed as version 1", old_word, Err(Reason::Unauthentic)),
@@ -240,7 +240,7 @@ fn receipts_of_requests(add: Add, common: &[u8], content: Result<ReceiptContent,
             origin: ORIGIN.into(),
             keyring: super::capsules::lines(&[new_key(), old_key()]),
             signing_keys: published(&[new_key(), old_key()]),
-            receipt: Octets(octets),
+            receipt: Octets(bytes),
             asked: reason.is_none().then(|| format::Asked {
                 key: Octets(key.clone()),
                 method: method.into(),

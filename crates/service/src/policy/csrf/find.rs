@@ -52,7 +52,7 @@ pub struct Piece<'a> {
     /// Where it begins in the body.
     pub at: u64,
     /// Its bytes.
-    pub octets: &'a [u8],
+    pub bytes: &'a [u8],
     /// Whether the body ends with it.
     pub last: bool,
 }
@@ -96,8 +96,8 @@ fn parameter<'a>(value: &'a str, wanted: &str) -> Option<&'a str> {
     None
 }
 
-fn position(octets: &[u8], wanted: &[u8], from: usize) -> Option<usize> {
-    let found = octets.get(from..)?.windows(wanted.len()).position(|window| window == wanted)?;
+fn position(bytes: &[u8], wanted: &[u8], from: usize) -> Option<usize> {
+    let found = bytes.get(from..)?.windows(wanted.len()).position(|window| window == wanted)?;
     Some(from + found)
 }
 
@@ -106,28 +106,28 @@ fn in_parts(content_type: &str, field: &str, piece: Piece<'_>) -> Vec<Range<usiz
         return Vec::new();
     };
     let delimiter = format!("\r\n--{boundary}").into_bytes();
-    let octets = piece.octets;
-    let ends = |after: usize| octets.get(after).is_none_or(|byte| matches!(byte, b'\r' | b' ' | b'\t' | b'-'));
+    let bytes = piece.bytes;
+    let ends = |after: usize| bytes.get(after).is_none_or(|byte| matches!(byte, b'\r' | b' ' | b'\t' | b'-'));
     // Each delimiter: where its CRLF begins, and where what follows it does.
     let mut delimiters = Vec::new();
     let first = delimiter.len() - 2;
-    if piece.at == 0 && octets.starts_with(&delimiter[2..]) && ends(first) {
+    if piece.at == 0 && bytes.starts_with(&delimiter[2..]) && ends(first) {
         delimiters.push((0, first));
     }
     let mut from = 0;
-    while let Some(at) = position(octets, &delimiter, from) {
+    while let Some(at) = position(bytes, &delimiter, from) {
         from = at + delimiter.len();
         if ends(from) {
             delimiters.push((at, from));
         }
     }
     let parts = delimiters.windows(2).map(|pair| pair[0].1..pair[1].0);
-    parts.filter_map(|part| value_of(octets, part, field)).collect()
+    parts.filter_map(|part| value_of(bytes, part, field)).collect()
 }
 
 /// The value of a part, if it is the field's and no file.
-fn value_of(octets: &[u8], part: Range<usize>, field: &str) -> Option<Range<usize>> {
-    let whole = octets.get(part.clone())?;
+fn value_of(bytes: &[u8], part: Range<usize>, field: &str) -> Option<Range<usize>> {
+    let whole = bytes.get(part.clone())?;
     let line = whole.iter().position(|byte| !matches!(byte, b' ' | b'\t'))?;
     let head = whole[line..].strip_prefix(b"\r\n")?;
     let end = position(head, b"\r\n\r\n", 0)?;
@@ -142,17 +142,17 @@ fn value_of(octets: &[u8], part: Range<usize>, field: &str) -> Option<Range<usiz
 }
 
 fn in_pairs(field: &str, piece: Piece<'_>) -> Vec<Range<usize>> {
-    let octets = piece.octets;
+    let bytes = piece.bytes;
     let mut found = Vec::new();
     let mut start = match piece.at {
         0 => 0,
-        _ => octets.iter().position(|byte| *byte == b'&').map_or(octets.len(), |at| at + 1),
+        _ => bytes.iter().position(|byte| *byte == b'&').map_or(bytes.len(), |at| at + 1),
     };
-    while start < octets.len() {
-        let end = octets[start..].iter().position(|byte| *byte == b'&').map(|at| start + at);
+    while start < bytes.len() {
+        let end = bytes[start..].iter().position(|byte| *byte == b'&').map(|at| start + at);
         // What the piece cuts off is not known to its end.
-        let Some(end) = end.or(piece.last.then_some(octets.len())) else { break };
-        let pair = &octets[start..end];
+        let Some(end) = end.or(piece.last.then_some(bytes.len())) else { break };
+        let pair = &bytes[start..end];
         if let Some(equals) = pair.iter().position(|byte| *byte == b'=') {
             let name = url::form_urlencoded::parse(&pair[..equals]).next();
             if name.is_some_and(|(name, _)| name == field) && equals + 1 < pair.len() {
@@ -169,20 +169,20 @@ fn in_object(field: &str, piece: Piece<'_>) -> Vec<Range<usize>> {
     if piece.at > 0 {
         return Vec::new();
     }
-    let octets = piece.octets;
+    let bytes = piece.bytes;
     let (mut found, mut depth, mut at) = (Vec::new(), 0_usize, 0);
     // Whether the member that is being read is the field.
     let mut named = false;
-    while at < octets.len() {
-        match octets[at] {
+    while at < bytes.len() {
+        match bytes[at] {
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),
             b',' if depth == 1 => named = false,
             b'"' => {
-                let Some(end) = end_of_string(octets, at + 1) else { break };
-                let after = octets[end + 1..].iter().find(|byte| !byte.is_ascii_whitespace());
+                let Some(end) = end_of_string(bytes, at + 1) else { break };
+                let after = bytes[end + 1..].iter().find(|byte| !byte.is_ascii_whitespace());
                 match after {
-                    Some(b':') if depth == 1 => named = &octets[at + 1..end] == field.as_bytes(),
+                    Some(b':') if depth == 1 => named = &bytes[at + 1..end] == field.as_bytes(),
                     _ if depth == 1 && named => found.push(at + 1..end),
                     _ => {}
                 }
@@ -195,10 +195,10 @@ fn in_object(field: &str, piece: Piece<'_>) -> Vec<Range<usize>> {
     found
 }
 
-fn end_of_string(octets: &[u8], from: usize) -> Option<usize> {
+fn end_of_string(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     loop {
-        match octets.get(at)? {
+        match bytes.get(at)? {
             b'\\' => at += 2,
             b'"' => return Some(at),
             _ => at += 1,
@@ -212,8 +212,8 @@ mod tests {
 
     const FORM: &str = "multipart/form-data; boundary=XX";
 
-    fn whole(octets: &[u8]) -> [Piece<'_>; 1] {
-        [Piece { at: 0, octets, last: true }]
+    fn whole(bytes: &[u8]) -> [Piece<'_>; 1] {
+        [Piece { at: 0, bytes, last: true }]
     }
 
     fn values(content_type: &str, field: &str, body: &str) -> Vec<String> {
@@ -288,10 +288,10 @@ mod tests {
             assert!(all.len() >= 2, "{content_type}");
             for front in 0..=body.len() {
                 for back in front..=body.len() {
-                    let octets = body.as_bytes();
+                    let bytes = body.as_bytes();
                     let pieces = [
-                        Piece { at: 0, octets: &octets[..front], last: front == body.len() },
-                        Piece { at: back as u64, octets: &octets[back..], last: true },
+                        Piece { at: 0, bytes: &bytes[..front], last: front == body.len() },
+                        Piece { at: back as u64, bytes: &bytes[back..], last: true },
                     ];
                     let pieces = if back == 0 || front == body.len() { &pieces[..1] } else { &pieces };
                     let found = find(content_type, "token", pieces);
@@ -302,13 +302,13 @@ mod tests {
     }
 
     #[test]
-    fn no_octets_make_it_panic() {
+    fn no_bytes_make_it_panic() {
         let bodies = [form(&[("name=\"token\"", "abc")]), "token=a&b=%".into(), r#"{"token":"a\\"}"#.into()];
         for body in bodies {
             for at in 0..body.len() {
-                for octet in [0, b'"', b'\\', b'\r', b'-', b';', b'=', b'&', 0xff] {
+                for byte in [0, b'"', b'\\', b'\r', b'-', b';', b'=', b'&', 0xff] {
                     let mut changed = body.clone().into_bytes();
-                    changed[at] = octet;
+                    changed[at] = byte;
                     for content_type in [FORM, "application/x-www-form-urlencoded", "application/json"] {
                         let _ = find(content_type, "token", &whole(&changed));
                         let _ = find(content_type, "token", &whole(&changed[..at]));

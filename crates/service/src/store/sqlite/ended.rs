@@ -69,7 +69,7 @@ pub fn note_len(id: &str) -> String {
 
 /// How many bytes an ended upload counts, without its note. None: it has not ended.
 pub fn weight(upload: &Upload) -> Option<i64> {
-    let len = |octets: &Option<Vec<u8>>| octets.as_ref().map_or(0, Vec::len);
+    let len = |stored: &Option<Vec<u8>>| stored.as_ref().map_or(0, Vec::len);
     let told = upload.facts.as_ref().map_or(0, |facts| facts.method.len() + facts.path.len())
         + upload.reason.as_ref().map_or(0, |reason| reason.detail.len());
     let sealed = len(&upload.answer) + len(&upload.token) + len(&upload.receipt);

@@ -5,8 +5,8 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, 
 
 impl ToSql for Payer {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        let octets = [&self.kind().as_bytes()[..1], self.tag()].concat();
-        Ok(octets.into())
+        let bytes = [&self.kind().as_bytes()[..1], self.tag()].concat();
+        Ok(bytes.into())
     }
 }
 
@@ -29,8 +29,8 @@ mod tests {
     #[test]
     fn the_index_gives_back_who_pays() {
         for payer in [Payer::Owner([1; 16]), Payer::Address([2; 16])] {
-            let ToSqlOutput::Owned(rusqlite::types::Value::Blob(octets)) = payer.to_sql().unwrap() else { panic!() };
-            assert_eq!(Payer::column_result(ValueRef::Blob(&octets)).unwrap(), payer);
+            let ToSqlOutput::Owned(rusqlite::types::Value::Blob(bytes)) = payer.to_sql().unwrap() else { panic!() };
+            assert_eq!(Payer::column_result(ValueRef::Blob(&bytes)).unwrap(), payer);
         }
         assert!(Payer::column_result(ValueRef::Blob(b"x123")).is_err());
     }

@@ -104,7 +104,7 @@ pub struct Sealed {
 
 /// Seals a plaintext.
 pub fn seal_plaintext(ticket: &Ticket, plaintext: &[u8]) -> Sealed {
-    let salt = super::octets(16, plaintext.len() as u64 + 77).try_into().unwrap();
+    let salt = super::bytes(16, plaintext.len() as u64 + 77).try_into().unwrap();
     seal_with_salt(ticket, plaintext, salt)
 }
 

@@ -131,15 +131,15 @@ pub async fn played() -> (TcpListener, Sidecar) {
 }
 
 /// So many bytes that look random and are not: a xorshift from `seed`.
-pub fn octets(len: usize, seed: u64) -> Vec<u8> {
+pub fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let mut x = seed | 1;
-    let mut octets = Vec::with_capacity(len + 8);
-    while octets.len() < len {
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
-        octets.extend_from_slice(&x.to_le_bytes());
+        bytes.extend_from_slice(&x.to_le_bytes());
     }
-    octets.truncate(len);
-    octets
+    bytes.truncate(len);
+    bytes
 }

@@ -143,17 +143,17 @@ async fn serve(
     (busy, peak): &(AtomicUsize, AtomicUsize),
     arrived: impl FnOnce(Arrival),
 ) {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     let end = loop {
-        if let Some(at) = octets.windows(4).position(|window| window == b"\r\n\r\n") {
+        if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             break at;
         }
-        if stream.read_buf(&mut octets).await.unwrap_or(0) == 0 {
+        if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
             return;
         }
     };
-    let mut arrival = Arrival { head: String::from_utf8_lossy(&octets[..end]).into_owned(), ..Arrival::default() };
-    arrival.body = octets[end + 4..].to_vec();
+    let mut arrival = Arrival { head: String::from_utf8_lossy(&bytes[..end]).into_owned(), ..Arrival::default() };
+    arrival.body = bytes[end + 4..].to_vec();
     let behaviour = script(number, &arrival);
     peak.fetch_max(busy.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
     let wanted = match &behaviour {

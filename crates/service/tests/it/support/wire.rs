@@ -16,16 +16,16 @@ pub struct Reply {
 }
 
 impl Reply {
-    pub fn parse(octets: &[u8]) -> Self {
+    pub fn parse(bytes: &[u8]) -> Self {
         let mut fields = [EMPTY_HEADER; 100];
         let mut response = httparse::Response::new(&mut fields);
-        let Ok(Status::Complete(len)) = response.parse(octets) else {
-            panic!("no answer but {:?}", String::from_utf8_lossy(octets));
+        let Ok(Status::Complete(len)) = response.parse(bytes) else {
+            panic!("no answer but {:?}", String::from_utf8_lossy(bytes));
         };
         let status = response.code.unwrap();
         let fields = response.headers.iter();
         let fields = fields.map(|f| (f.name.to_ascii_lowercase(), String::from_utf8_lossy(f.value).into_owned()));
-        let reply = Self { status, fields: fields.collect(), body: octets[len..].to_vec() };
+        let reply = Self { status, fields: fields.collect(), body: bytes[len..].to_vec() };
         match status {
             100 => Self::parse(&reply.body),
             _ => reply,
@@ -73,13 +73,13 @@ pub async fn send(address: SocketAddr, method: &str, path: &str, fields: &[(&str
 }
 
 /// Sends bytes and reads until the other end closes; none if it closes without a word.
-pub async fn exchange(address: SocketAddr, octets: &[u8]) -> Option<Reply> {
+pub async fn exchange(address: SocketAddr, bytes: &[u8]) -> Option<Reply> {
     let stream = TcpStream::connect(address).await.ok()?;
     let (mut reader, mut writer) = stream.into_split();
-    let octets = octets.to_vec();
+    let bytes = bytes.to_vec();
     let writing = tokio::spawn(async move {
         // The other end may answer early and close.
-        let _ = writer.write_all(&octets).await;
+        let _ = writer.write_all(&bytes).await;
         writer
     });
     let mut answer = Vec::new();
@@ -90,12 +90,12 @@ pub async fn exchange(address: SocketAddr, octets: &[u8]) -> Option<Reply> {
 
 /// Reads up to and with `end`.
 pub async fn read_until(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     let reading = async {
-        while !octets.ends_with(end) {
-            octets.push(stream.read_u8().await.expect("more comes"));
+        while !bytes.ends_with(end) {
+            bytes.push(stream.read_u8().await.expect("more comes"));
         }
     };
     tokio::time::timeout(super::PATIENCE, reading).await.expect("it comes in time");
-    octets
+    bytes
 }

@@ -1,4 +1,4 @@
-//! What devices have sent and nobody has consumed: [`Octets`].
+//! What devices have sent and nobody has consumed: [`ByteLog`].
 
 use crate::log::{Damage, Entry, Kind, Log, OpenError, entry_len, name_of};
 use crate::sync::Logged;
@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 
 /// Bytes of a stream: host(20), flow(8), offset(8), bytes.
-const OCTETS: u8 = 2;
+const BYTES: u8 = 2;
 
 /// What lies before is consumed: host(20), flow(8), offset(8).
 const CONSUMED: u8 = 3;
@@ -58,7 +58,7 @@ struct Stream {
 }
 
 #[derive(Debug)]
-pub struct Octets {
+pub struct ByteLog {
     streams: HashMap<FlowName, Stream>,
     log: Log,
     /// What each device's pieces count.
@@ -76,13 +76,13 @@ pub struct Octets {
     has_untold: bool,
 }
 
-impl Octets {
+impl ByteLog {
     pub fn open(folder: &Path, settings: &Settings) -> Result<(Self, Vec<Damage>), OpenError> {
         let mut found = HashMap::new();
         let visit = |_: &mut Log, entry: &Entry<'_>| recover(&mut found, entry);
-        let (log, damages) = Log::open(folder, Kind::Octets, settings.segment_len, settings.salt, visit)?;
-        let (most, most_per_host) = (settings.octets, settings.octets_per_host);
-        let mut octets = Self {
+        let (log, damages) = Log::open(folder, Kind::Bytes, settings.segment_len, settings.salt, visit)?;
+        let (most, most_per_host) = (settings.bytes, settings.bytes_per_host);
+        let mut bytes = Self {
             streams: HashMap::new(),
             log,
             hosts: HashMap::new(),
@@ -96,12 +96,12 @@ impl Octets {
         };
         for (name, stream) in found.into_iter().filter_map(|(name, found)| Some((name, found.stream()?))) {
             for piece in &stream.pieces {
-                octets.count(name.device, piece.counts());
-                octets.log.needs(piece.entry_len());
+                bytes.count(name.device, piece.counts());
+                bytes.log.needs(piece.entry_len());
             }
-            octets.streams.insert(name, stream);
+            bytes.streams.insert(name, stream);
         }
-        Ok((octets, damages))
+        Ok((bytes, damages))
     }
 
     /// What counts against the bound, and the bytes on disk.
@@ -121,12 +121,12 @@ impl Octets {
         self.streams.get(&name).map(|stream| ByteRange::new(stream.start, stream.end))
     }
 
-    pub fn append(&mut self, name: FlowName, offset: u64, octets: &[u8]) -> Result<u64, StoreError> {
+    pub fn append(&mut self, name: FlowName, offset: u64, bytes: &[u8]) -> Result<u64, StoreError> {
         let held = self.held(name).unwrap_or(ByteRange::new(offset, offset));
         if offset > held.end {
             return Err(StoreError::Gap { asked: offset, held });
         }
-        let known = usize::try_from(held.end - offset).unwrap_or(usize::MAX).min(octets.len());
+        let known = usize::try_from(held.end - offset).unwrap_or(usize::MAX).min(bytes.len());
         if !self.streams.get(&name).is_some_and(|stream| stream.is_marked) {
             // Not behind what follows.
             if self.forgotten.get(&name) == Some(&None) {
@@ -137,11 +137,11 @@ impl Octets {
             self.streams.entry(name).or_insert(fresh).is_marked = true;
         }
         let mut end = held.end;
-        for part in octets[known..].chunks(PIECE) {
+        for part in bytes[known..].chunks(PIECE) {
             let piece = Piece { offset: end, position: 0, len: part.len() as u32 };
             self.admit(name.device, piece.counts())?;
             let (flow, at) = (name.flow.0.to_be_bytes(), end.to_be_bytes());
-            let position = self.log.append(OCTETS, &[&name.device.0, &flow, &at, part])?;
+            let position = self.log.append(BYTES, &[&name.device.0, &flow, &at, part])?;
             self.count(name.device, piece.counts());
             let stream = self.streams.get_mut(&name).expect("it is marked");
             stream.pieces.push_back(Piece { position, ..piece });
@@ -187,10 +187,10 @@ impl Octets {
         for piece in stream.pieces.range(first..) {
             let at = offset + have as u64;
             let damaged = || StoreError::Damaged(format!("byte {at} of a flow is not what was written"));
-            let (_, octets) = self.log.read(piece.position)?.ok_or_else(damaged)?;
-            let octets = octets.get(36 + (at - piece.offset) as usize..).ok_or_else(damaged)?;
-            let len = octets.len().min(into.len() - have);
-            into[have..have + len].copy_from_slice(&octets[..len]);
+            let (_, bytes) = self.log.read(piece.position)?.ok_or_else(damaged)?;
+            let bytes = bytes.get(36 + (at - piece.offset) as usize..).ok_or_else(damaged)?;
+            let len = bytes.len().min(into.len() - have);
+            into[have..have + len].copy_from_slice(&bytes[..len]);
             have += len;
             if have == into.len() {
                 break;
@@ -303,22 +303,22 @@ impl Octets {
         let oldest = self.log.oldest()?;
         let mut marks = HashSet::new();
         for entry in oldest.entries() {
-            let Some(name) = entry.octets.first_chunk().map(name_of) else { continue };
+            let Some(name) = entry.bytes.first_chunk().map(name_of) else { continue };
             let Some(stream) = self.streams.get_mut(&name) else { continue };
             // How far it is consumed is said again with what is held, or for itself.
-            if entry.kind == CONSUMED || entry.kind == OCTETS {
+            if entry.kind == CONSUMED || entry.kind == BYTES {
                 marks.insert(name);
             }
-            let Some(offset) = entry.octets[28..].first_chunk().map(|octets| u64::from_be_bytes(*octets)) else {
+            let Some(offset) = entry.bytes[28..].first_chunk().map(|bytes| u64::from_be_bytes(*bytes)) else {
                 continue;
             };
             let at = stream.pieces.binary_search_by_key(&offset, |piece| piece.offset);
-            if entry.kind == OCTETS
+            if entry.kind == BYTES
                 && let Ok(at) = at
                 && stream.pieces[at].position == entry.position
             {
                 let before = stream.pieces[at];
-                stream.pieces[at].position = self.log.append(OCTETS, &[entry.octets])?;
+                stream.pieces[at].position = self.log.append(BYTES, &[entry.bytes])?;
                 self.moved.push((name, before, stream.pieces[at].position));
                 self.log.release(entry.len());
             }
@@ -332,7 +332,7 @@ impl Octets {
     }
 }
 
-impl Logged for Octets {
+impl Logged for ByteLog {
     fn log(&mut self) -> &mut Log {
         &mut self.log
     }
@@ -372,11 +372,11 @@ struct Found {
 
 /// Takes in an entry of the log, at the start.
 fn recover(found: &mut HashMap<FlowName, Found>, entry: &Entry<'_>) {
-    let Some((name, rest)) = entry.octets.split_first_chunk() else { return };
+    let Some((name, rest)) = entry.bytes.split_first_chunk() else { return };
     let name = name_of(name);
-    let offset = rest.first_chunk().map(|octets| u64::from_be_bytes(*octets));
+    let offset = rest.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
     match (entry.kind, offset) {
-        (OCTETS, Some(offset)) => {
+        (BYTES, Some(offset)) => {
             let piece = Piece { offset, position: entry.position, len: (rest.len() - 8) as u32 };
             found.entry(name).or_default().pieces.insert(offset, piece);
         }
