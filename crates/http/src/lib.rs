@@ -27,7 +27,7 @@ pub use message::hop_by_hop::{HOP_BY_HOP, connection_options, end_hop};
 pub use message::lines::Lines;
 pub use message::origin::{Origin, OriginError};
 pub use message::problem::{Code, Problem, retry_after};
-pub use places::{Place, Places, Share};
+pub use places::{Place, Places, Share, makes_way};
 pub use process::current::{Current, Fixed};
 pub use process::shutdown::{Shutdown, ShutdownTrigger, shutdown};
 pub use process::system::{Rng, date, keep_time};

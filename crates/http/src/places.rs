@@ -50,6 +50,7 @@ pub use share::Share;
 use pace::Sign;
 use parking_lot::Mutex;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -202,13 +203,15 @@ impl Place {
         self.0.sign.is_gone.load(Ordering::Acquire)
     }
 
-    /// Returns when it has to make way: whoever holds it ends. It is no longer counted. A request that waits in [`Place::changed`] is told there, too.
+    /// Returns when it has to make way, also to several who wait: whoever holds it ends. It is no longer counted. A request that waits in [`Place::changed`] is told there, too.
     pub async fn makes_way(&self) {
         loop {
-            self.0.sign.makes_way.notified().await;
+            let mut told = pin!(self.0.sign.makes_way.notified());
+            told.as_mut().enable();
             if self.is_gone() {
                 return;
             }
+            told.await;
         }
     }
 
@@ -250,6 +253,14 @@ impl Place {
     /// Its client has done what was waited for.
     pub fn goes_on(&self) {
         self.0.sign.goes_on();
+    }
+}
+
+/// Returns when that place has to make way ([`Place::makes_way`]); without one, never.
+pub async fn makes_way(place: Option<&Place>) {
+    match place {
+        Some(place) => place.makes_way().await,
+        None => std::future::pending().await,
     }
 }
 

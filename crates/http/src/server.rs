@@ -10,6 +10,7 @@ pub(crate) mod request_body;
 pub(crate) mod splice;
 
 use crate::message::body::{Body, until_gone};
+use crate::message::lines::Lines;
 use crate::message::problem::{Code, Problem};
 use crate::places::{Place, Places, Share};
 use crate::process::shutdown::Shutdown;
@@ -41,6 +42,9 @@ use tokio_rustls::TlsAcceptor;
 /// Connections that the kernel keeps for us until they are accepted: as many as it will, 4,096 unless `net.core.somaxconn` says otherwise. Who finds no room there comes again only after
 /// a second.
 const BACKLOG: i32 = i32::MAX;
+
+/// What TLS holds of an answer whose reader is slow, beside [`ServerLimits::buffer_bytes`]: a record of the longest length (RFC 8446 §5.1). Its default is four times that.
+const TLS_BUFFER_BYTES: usize = 16 * 1024;
 
 /// How long a connection that makes way may still bring a request that it has sent.
 const LAST_MOMENT: Duration = Duration::from_millis(50);
@@ -181,7 +185,7 @@ impl Server {
     {
         let counted = Arc::new(Semaphore::new(self.limits.connections));
         let acceptor = self.tls.map(TlsAcceptor::from);
-        let mut connections = JoinSet::new();
+        let (mut connections, lines) = (JoinSet::new(), Lines::new());
         loop {
             let crowd = self.limits.crowd.as_ref();
             let full = crowd.is_some_and(|crowd| connections.len() >= crowd.tasks_max());
@@ -195,7 +199,11 @@ impl Server {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, mostly: give the open connections time to end rather than spin.
-                    tracing::warn!(%error, "cannot accept a connection");
+                    let more =
+                        || tracing::warn!("more connections cannot be accepted; those of this minute are not told");
+                    if lines.have_room(std::time::Instant::now(), more) {
+                        tracing::warn!(%error, "cannot accept a connection");
+                    }
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
@@ -233,7 +241,8 @@ impl Server {
                     () = held.makes_way() => return,
                 };
                 match shaken {
-                    Ok(Ok(stream)) => {
+                    Ok(Ok(mut stream)) => {
+                        stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER_BYTES));
                         let way = Way { peer, direct: None, is_new: true };
                         converse(stream, way, &handler, &limits, &mut shutdown, &held).await;
                     }

@@ -4,7 +4,7 @@ use super::resource_lock::Superseded;
 use crate::core::body_timeouts::BodyTimeouts;
 use crate::core::state::Core;
 use bytes::Bytes;
-use hoop_http::{Code, Problem, RequestBody, SpliceChunk};
+use hoop_http::{Code, Problem, RequestBody, SpliceChunk, makes_way};
 use hoop_seal::{Prelude, PreludeError};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -13,6 +13,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
+
+/// Why a body ends whose connection has made way, and when its sender may come again.
+const MADE_WAY: &str = "it was slow, and makes way for another sender; whole records are kept";
+const MADE_WAY_RETRY: Duration = Duration::from_secs(2);
 
 /// What comes next of a body.
 pub enum Came {
@@ -80,6 +84,7 @@ impl<'a> BodyReader<'a> {
         }
         let begun = Instant::now();
         let left = timeouts.within.saturating_sub(self.waited).min(timeouts.silence);
+        let place = self.body.place().cloned();
         let body = &mut *self.body;
         let next = timeout(left, async {
             match unseen && body.is_in_socket() {
@@ -87,12 +92,20 @@ impl<'a> BodyReader<'a> {
                 false => body.data().await.map(|data| data.map(Came::Bytes)),
             }
         });
+        let next = async {
+            tokio::select! {
+                biased;
+                // Its connection may have ended: a part that goes on in a task of its own would be counted nowhere.
+                () = makes_way(place.as_ref()) => Err(Problem::new(Code::TooManyRequests, MADE_WAY).retry_after(MADE_WAY_RETRY)),
+                next = next => Ok(next),
+            }
+        };
         let next = match &mut self.superseded {
-            None => next.await,
+            None => next.await?,
             Some(superseded) => tokio::select! {
                 biased;
                 problem = superseded.wait() => return Err(problem),
-                next = next => next,
+                next = next => next?,
             },
         };
         self.waited += begun.elapsed();

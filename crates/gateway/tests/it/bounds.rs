@@ -481,6 +481,43 @@ async fn beyond_so_many_that_wait_a_devices_oldest_makes_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_resumable_part_ends_when_its_connection_makes_way() {
+    let service = shut().await;
+    let hour = Duration::from_secs(3_600);
+    let (gateway, _folder) = gateway_with(|config| {
+        config.device = limits(|limits| limits.connections = 1);
+        config.body_timeouts = BodyTimeouts { silence: hour, least_bytes: 1, within: hour };
+    })
+    .await;
+    let (to, device) = (gateway.address, Device(2));
+    let mut sending = Vec::new();
+    for seed in 1..=2 {
+        let z = sealed(seed, 1 << 20, LATER);
+        let creation = format!(
+            "POST /offload?dest={} HTTP/1.1\r\nHost: {to}\r\nUpload-Complete: ?0\r\nConnection: close\r\n\r\n",
+            service.dest()
+        );
+        let mut stream = device.connect(to).await;
+        stream.write_all(creation.as_bytes()).await.unwrap();
+        let created = answer(&mut stream).await;
+        assert_eq!(status(&created), "201", "{created}");
+        let location = created.lines().find_map(|line| line.strip_prefix("location: ")).unwrap();
+        let part = format!(
+            "PATCH {location} HTTP/1.1\r\nHost: {to}\r\nUpload-Offset: 0\r\nUpload-Complete: ?1\r\nContent-Type: application/partial-upload\r\nContent-Length: {}\r\n\r\n",
+            z.len()
+        );
+        let mut stream = device.connect(to).await;
+        stream.write_all(part.as_bytes()).await.unwrap();
+        stream.write_all(&z[..70_000]).await.unwrap();
+        sending.push(stream);
+    }
+    let refused = answer(&mut sending[0]).await;
+    assert_eq!(status(&refused), "429", "{refused}");
+    drop(sending);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_device_has_a_quarter_of_the_places_for_early_records() {
     let service = shut().await;
     let (gateway, _folder) = gateway_with(|config| config.device = limits(|_| {})).await;

@@ -65,7 +65,7 @@ pub(super) struct Sign {
     pace: Mutex<Pace>,
     /// Somebody else than the reader of the connection tells how the client gets on.
     pub is_told_apart: AtomicBool,
-    /// Whether it has to make way, and whoever waits to hear of it.
+    /// Whether it has to make way, and all who wait to hear of it.
     pub is_gone: AtomicBool,
     pub makes_way: Notify,
     /// A request that waits has got its place, or will not get it.
@@ -113,7 +113,7 @@ impl Sign {
 
     pub(super) fn makes_way(&self) {
         self.is_gone.store(true, Ordering::Release);
-        self.makes_way.notify_one();
+        self.makes_way.notify_waiters();
         self.turn.notify_one();
     }
 

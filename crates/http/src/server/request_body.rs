@@ -15,7 +15,7 @@
 //! hyper never learns that the body came to its end, so it ends what it takes for the connection with the answer. If all of the body was read by then, the socket
 //! lives on: the next request is read by a new hyper. If not, the answer says `Connection: close`.
 
-use crate::places::Place;
+use crate::places::{Place, makes_way};
 use crate::server::splice::{self, SpliceChunk};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::request::Parts;
@@ -51,7 +51,7 @@ thread_local! {
 
 /// Of a body that is not needed so much is still read, and for so long, so that the answer is not lost in a reset connection.
 const LINGER_BYTES: u64 = 16 << 20;
-const LINGER_TIME: Duration = Duration::from_secs(5);
+const LINGER_TIME: Duration = Duration::from_secs(if cfg!(test) { 3_600 } else { 5 });
 
 /// The body of a request.
 #[derive(Debug)]
@@ -140,15 +140,29 @@ impl RequestBody {
 }
 
 impl RequestBody {
-    /// Reads on for a while what nobody needs, so that its sender gets to see the answer; not of one that waits for leave to send.
+    /// The place of its connection, if it has one.
+    pub const fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
+    }
+
+    /// Reads on for a while what nobody needs, so that its sender gets to see the answer; not of one that waits for leave to send. Ends when its connection's place makes way:
+    /// its socket would be counted nowhere.
     pub async fn linger(&mut self) {
-        let until = Instant::now() + LINGER_TIME;
-        let mut read = 0;
-        while !self.waits
-            && read <= LINGER_BYTES
-            && let Ok(Some(Ok(bytes))) = timeout_at(until, self.data()).await
-        {
-            read += bytes.len() as u64;
+        let place = self.place.clone();
+        let reads = async {
+            let until = Instant::now() + LINGER_TIME;
+            let mut read = 0;
+            while !self.waits
+                && read <= LINGER_BYTES
+                && let Ok(Some(Ok(bytes))) = timeout_at(until, self.data()).await
+            {
+                read += bytes.len() as u64;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = makes_way(place.as_ref()) => {}
+            () = reads => {}
         }
     }
 
@@ -425,7 +439,7 @@ impl AsyncWrite for SharedStream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Body, Server, ServerLimits, full, shutdown};
+    use crate::{Body, Crowd, Server, ServerLimits, full, shutdown};
     use http::{Request, Response};
     use std::os::unix::fs::FileExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -600,6 +614,36 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_refused_body_is_read_no_longer_once_its_place_makes_way() {
+        let limits = ServerLimits { crowd: Some(Crowd::of_few(8)), ..ServerLimits::default() };
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, limits).await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), shutdown());
+        let refuse = async |request| {
+            let (_, body) = RequestBody::of(request);
+            body.linger_apart();
+            Response::new(full("no true"))
+        };
+        let serving = tokio::spawn(server.run(move |request, _| refuse(request), stopped));
+        let mut refused = Vec::new();
+        for _ in 0..20 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n").await.unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"no true") {
+                answer.push(stream.read_u8().await.unwrap());
+            }
+            refused.push(stream);
+        }
+        let mut last = refused.pop().unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(30), refused[0].read(&mut [0])).await;
+        assert!(!matches!(ended.expect("the first should have made way"), Ok(1..)));
+        last.write_all(&[0; 1_000]).await.unwrap();
+        assert_eq!(last.try_read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock, "it is still read");
+        stop.trigger();
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
     async fn a_refused_client_may_send_on_and_gets_its_answer_with_connection_close() {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, ServerLimits::default()).await.unwrap();
         let (address, (stop, stopped)) = (server.address(), shutdown());
@@ -612,7 +656,7 @@ mod tests {
         let len = usize::try_from(LINGER_BYTES).unwrap() - READ_BYTES;
         let answer = exchange(&mut TcpStream::connect(address).await.unwrap(), len, "").await;
         assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
-        // Who waits for leave gets none.
+        // A client that waits for leave gets none.
         let mut stream = TcpStream::connect(address).await.unwrap();
         let head = format!("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: {len}\r\nExpect: 100-continue\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();

@@ -3,8 +3,7 @@
 //! Bounds: two buffers of 8 KiB. It ends when nothing has moved for a while, so that a silent or absent client does not
 //! hold it.
 
-use crate::receive::source::makes_way;
-use hoop_http::{Place, Shutdown};
+use hoop_http::{Place, Shutdown, makes_way};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;

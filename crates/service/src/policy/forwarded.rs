@@ -8,6 +8,9 @@ use hoop_units::Prefix;
 use http::HeaderMap;
 use std::net::{IpAddr, SocketAddr};
 
+/// Of a chain so many are read and passed on, the last: far more than there are servers in front. A client may write tens of thousands before them, which would be kept with its request.
+const NAMED_MAX: usize = 32;
+
 /// Where a request came from, as far as it can be believed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Client {
@@ -65,13 +68,15 @@ impl Named {
             // What a client writes before what the proxy adds may be any bytes.
             values.map(|value| String::from_utf8_lossy(value.as_bytes()))
         };
-        if !headers.contains_key("x-forwarded-for") {
-            return Self { chain: lines("forwarded").flat_map(|line| forwarded_for(&line)).collect() };
-        }
+        let mut chain: Vec<String> = if headers.contains_key("x-forwarded-for") {
+            lines("x-forwarded-for").flat_map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>()).collect()
+        } else {
+            lines("forwarded").flat_map(|line| forwarded_for(&line)).collect()
+        };
         let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         let name = |text: &str| if is_plain(text) { text.to_owned() } else { "unknown".to_owned() };
-        let chain = lines("x-forwarded-for").collect::<Vec<_>>().join(",");
-        Self { chain: chain.split(',').map(|text| name(text.trim())).collect() }
+        let last = chain.split_off(chain.len().saturating_sub(NAMED_MAX));
+        Self { chain: last.iter().map(|text| name(text.trim())).collect() }
     }
 
     /// The right-most address that is none of `trusted`.
@@ -180,6 +185,21 @@ mod tests {
         assert_eq!(client(&two, &["127.0.0.1"]).address.to_string(), "198.51.100.66");
         for none in ["for=_hidden", "for=unknown", "by=192.0.2.1", "", r#"for=192.0.2.1, for=""#] {
             assert_eq!(of(none).address.to_string(), "127.0.0.1", "{none}");
+        }
+    }
+
+    #[test]
+    fn a_chain_passes_on_its_last_32_names_and_never_more_than_came() {
+        for (field, element, client_name) in [
+            ("x-forwarded-for", "a b,", "192.0.2.1"),
+            ("x-forwarded-for", ",", "192.0.2.1"),
+            ("forwarded", "for=\"a b\",", "for=192.0.2.1"),
+        ] {
+            let long = format!("{}{client_name}", element.repeat(10_000));
+            let named = client(&[(field, &long)], &["127.0.0.1"]);
+            assert_eq!(named.address.to_string(), "192.0.2.1");
+            assert_eq!(named.chain.split(',').count(), NAMED_MAX + 1, "{field}");
+            assert!(named.chain.len() < 400, "{field}");
         }
     }
 

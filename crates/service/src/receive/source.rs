@@ -5,7 +5,7 @@
 //!
 //! Bounds: one frame in memory.
 
-use hoop_http::{Code, Place, Problem};
+use hoop_http::{Code, Place, Problem, makes_way};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use std::time::Duration;
@@ -45,14 +45,6 @@ impl Pace {
         if self.come >= PIECE {
             *self = Self::new(self.full);
         }
-    }
-}
-
-/// Returns when the holder of the place has to make way. Without a place it never returns.
-pub async fn makes_way(place: Option<&Place>) {
-    match place {
-        Some(place) => place.makes_way().await,
-        None => std::future::pending().await,
     }
 }
 
