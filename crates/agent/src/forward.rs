@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::socket::UnderWay;
 use crate::tunnel::{Dialer, Dialled};
 use bytes::Bytes;
-use hoop_http::{Body, connection_options, end_hop, streamed};
+use hoop_http::{Body, Stop, Stoppable, connection_options, end_hop, is_no_answer, limit_interim, streamed};
 use hoop_relay::copy::copy_both;
 use hoop_relay::exchange::via;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING, UPGRADE, VIA};
@@ -37,6 +37,8 @@ pub(crate) async fn forward(
     let mut status = flow.status();
     let mut builder = http1::Builder::new();
     builder.preserve_header_case(true).max_buf_size(HEAD_BYTES).max_headers(FIELDS);
+    let flow = Stoppable::new(flow);
+    let answer = Wanted { stop: flow.stop(), is_whole: false };
     let (mut sender, connection) = builder.handshake(TokioIo::new(flow)).await.map_err(|_| Failure::Broken)?;
     let (waiting, begun) = (dialer.clone(), Instant::now());
     tokio::spawn(async move {
@@ -50,8 +52,11 @@ pub(crate) async fn forward(
     });
     let wanted = upgrade(request.headers());
     let program = wanted.is_some().then(|| hyper::upgrade::on(&mut request));
+    let mut outgoing = outgoing(request, wanted);
+    let stop = answer.stop.clone();
+    limit_interim(&mut outgoing, move || stop.stop());
     let answered = tokio::select! {
-        answered = sender.send_request(outgoing(request, wanted)) => answered,
+        answered = sender.send_request(outgoing) => answered,
         () = dialer.connector.is_in_vain(begun) => return Err(Failure::NoRelay),
     };
     let mut response = match answered {
@@ -61,12 +66,14 @@ pub(crate) async fn forward(
             if error.is_user() {
                 return Err(Failure::NoRequest);
             }
+            // Its flow may have been reset since.
+            if is_no_answer(&error) {
+                return Err(Failure::NoHttp);
+            }
             // Of a flow that broke off there is more to say than that it did.
             let over = status.borrow_and_update().over;
             over.inspect(|over| dialer.connector.say_refused(&destination.to_string(), *over, false));
-            return Err(
-                over.map_or_else(|| if error.is_parse() { Failure::NoHttp } else { Failure::Broken }, Into::into)
-            );
+            return Err(over.map_or(Failure::Broken, Into::into));
         }
     };
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -78,7 +85,7 @@ pub(crate) async fn forward(
     let wanted = (parts.status == StatusCode::SWITCHING_PROTOCOLS).then(|| upgrade(&parts.headers)).flatten();
     pass(&mut parts.headers, wanted, parts.version);
     parts.version = Version::HTTP_11;
-    Ok(Response::from_parts(parts, streamed(Whole { body, _sender: sender, under_way: under_way.clone() })))
+    Ok(Response::from_parts(parts, streamed(Whole { body, _sender: sender, answer, under_way: under_way.clone() })))
 }
 
 /// Carries what follows an answer 101.
@@ -126,12 +133,34 @@ fn pass(headers: &mut HeaderMap, wanted: Option<HeaderValue>, version: Version) 
     headers.append(VIA, via(version));
 }
 
+/// An answer. Unless all of it has come when this is dropped, its flow is reset: a flow that was shut down would go on, and its origin would send for nobody.
+struct Wanted {
+    stop: Stop,
+    is_whole: bool,
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        if !self.is_whole {
+            self.stop.stop();
+        }
+    }
+}
+
 /// An answer's body. When it has come to its end, the program's connection carries nothing any more.
 struct Whole {
     body: Incoming,
+    answer: Wanted,
     /// Without it, the connection to the origin ends.
     _sender: http1::SendRequest<Incoming>,
     under_way: UnderWay,
+}
+
+impl Whole {
+    fn ends(&mut self) {
+        self.answer.is_whole = true;
+        self.under_way.ends();
+    }
 }
 
 impl http_body::Body for Whole {
@@ -144,7 +173,7 @@ impl http_body::Body for Whole {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
         if matches!(frame, Poll::Ready(None)) {
-            self.under_way.ends();
+            self.ends();
         }
         frame
     }
@@ -162,7 +191,7 @@ impl Drop for Whole {
     fn drop(&mut self) {
         // Nobody asks for the end of a body that has none to give.
         if http_body::Body::is_end_stream(&self.body) {
-            self.under_way.ends();
+            self.ends();
         }
     }
 }

@@ -215,6 +215,39 @@ async fn an_answer_that_is_no_single_answer_is_refused_or_passed_on_as_one() {
     }
 }
 
+/// A crowd of them would keep the relay's cores from all devices.
+#[tokio::test]
+async fn an_origin_that_sends_interim_answers_without_end_is_broken_off() {
+    let house = House::new().await;
+    let big = format!("HTTP/1.1 103 X\r\n{}\r\n", "a: b\r\n".repeat(200));
+    for interim in ["HTTP/1.1 103 X\r\n\r\n", &big] {
+        let (ended, mut ends) = mpsc::unbounded_channel();
+        let many = interim.repeat((128 << 10) / interim.len());
+        let to = origin(move |mut stream| {
+            let (many, ended) = (many.clone(), ended.clone());
+            async move {
+                head(&mut stream).await;
+                // Bounded, so that a relay that passes over them all ends as well.
+                for _ in 0..2_000 {
+                    if stream.write_all(many.as_bytes()).await.is_err() {
+                        return ended.send(()).unwrap();
+                    }
+                }
+            }
+        })
+        .await;
+        let chunked = format!(
+            "POST http://{to}/ HTTP/1.1\r\nHost: {to}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n"
+        );
+        // Over a connection that may be kept, over one that is not, and over a flow.
+        for request in [get(to), post(to), chunked] {
+            let answer = house.says(&request).await;
+            assert!(answer.starts_with("HTTP/1.1 502 ") && !answer.contains("103 X"), "{answer}");
+            timeout(Duration::from_secs(20), ends.recv()).await.expect("the origin's connection ends").unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_answer_that_is_cut_short_is_never_taken_for_a_whole_one() {
     let house = House::new().await;

@@ -1,5 +1,6 @@
 //! Connections to an [`Origin`]: [`Connector`].
 
+use super::interim::{INTERIM_MAX, limit_interim};
 use crate::message::body::Body;
 use crate::message::origin::Origin;
 use http::{Request, Response};
@@ -13,8 +14,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -352,36 +352,6 @@ pub enum SendError {
     Interim,
 }
 
-/// Interim answers that may come at once before the answer. A server has a handful to send: 100, 103, and 102 or 104 every second or so.
-const INTERIM_MAX: u32 = 64;
-
-/// As time goes by, one more may come in so long.
-const INTERIM_EVERY: Duration = Duration::from_millis(250);
-
-/// The interim answers to a request. Each costs a moment of a core, and a server could send them without end.
-#[derive(Debug)]
-struct InterimCount {
-    since: Instant,
-    count: AtomicU32,
-    too_many: Notify,
-}
-
-impl Default for InterimCount {
-    fn default() -> Self {
-        Self { since: Instant::now(), count: AtomicU32::new(0), too_many: Notify::new() }
-    }
-}
-
-impl InterimCount {
-    fn one_more(&self, now: Instant) {
-        let count = u128::from(self.count.fetch_add(1, Ordering::Relaxed));
-        let earned = now.duration_since(self.since).as_millis() / INTERIM_EVERY.as_millis();
-        if count >= u128::from(INTERIM_MAX) + earned {
-            self.too_many.notify_one();
-        }
-    }
-}
-
 impl Connection {
     /// Sends a request and returns the answer's head; its body streams. `Host` must be set by the caller. Interim answers (1xx) are passed over.
     ///
@@ -389,12 +359,12 @@ impl Connection {
     /// If the connection breaks before a head has come, or too many interim answers come: then it ends.
     pub async fn send(&mut self, mut request: Request<Body>) -> Result<Response<Incoming>, SendError> {
         self.sender.ready().await?;
-        let interim = Arc::new(InterimCount::default());
-        let counted = interim.clone();
-        hyper::ext::on_informational(&mut request, move |_| counted.one_more(Instant::now()));
+        let too_many = Arc::new(Notify::new());
+        let told = too_many.clone();
+        limit_interim(&mut request, move || told.notify_one());
         tokio::select! {
             answer = self.sender.send_request(request) => Ok(answer?),
-            () = interim.too_many.notified() => {
+            () = too_many.notified() => {
                 self.ends.notify_one();
                 Err(SendError::Interim)
             }
@@ -487,17 +457,6 @@ mod tests {
         assert!(matches!(answer, Err(SendError::Interim)), "{answer:?}");
         assert!(server.await.unwrap() < 1_000_000, "it is told that nobody listens");
         assert!(!connection.is_open());
-    }
-
-    #[test]
-    fn a_slow_uploads_interim_answers_are_not_too_many() {
-        let is_too_many = |count: &InterimCount| std::pin::pin!(count.too_many.notified()).enable();
-        let count = InterimCount::default();
-        (0..INTERIM_MAX).for_each(|_| count.one_more(count.since));
-        (1..10_000).for_each(|second| count.one_more(count.since + Duration::from_secs(second)));
-        assert!(!is_too_many(&count), "one a second");
-        (0..40_000).for_each(|_| count.one_more(count.since + Duration::from_secs(10_000)));
-        assert!(is_too_many(&count));
     }
 
     #[tokio::test]

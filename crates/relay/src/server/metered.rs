@@ -3,6 +3,7 @@
 use super::metrics::{Counters, Open};
 use super::places::Place;
 use super::rate_limit::Share;
+use hoop_http::{Stop, Stoppable};
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
@@ -16,7 +17,7 @@ use tokio::time::{Sleep, sleep_until};
 /// Counts what is read and written, and pauses both where the share is used up.
 #[derive(Debug)]
 pub(crate) struct Metered {
-    stream: TcpStream,
+    stream: Stoppable<TcpStream>,
     share: Arc<Share>,
     counters: Arc<Counters>,
     /// Until when nothing may be read, and written.
@@ -42,12 +43,18 @@ impl Metered {
     /// It counts, and keeps its place, as long as it is there.
     pub fn new(stream: TcpStream, share: Arc<Share>, place: Place, counters: Arc<Counters>) -> Self {
         let open = counters.open();
+        let stream = Stoppable::new(stream);
         Self { stream, share, counters, pauses: [None, None], is_reset_by_drop: false, _place: place, _open: open }
+    }
+
+    /// What ends it.
+    pub fn stop(&self) -> Stop {
+        self.stream.stop()
     }
 
     /// Breaks off, without waiting for what was not sent.
     pub fn abort(&self) {
-        let _ = self.stream.set_zero_linger();
+        let _ = self.stream.stream().set_zero_linger();
     }
 
     /// The same, reset if it is dropped before it was shut down.
@@ -58,7 +65,7 @@ impl Metered {
 
     /// Breaks off once what was sent has stayed without an acknowledgement for so long.
     pub fn breaks_after(&self, silence: Duration) {
-        let _ = rustix::net::sockopt::set_tcp_user_timeout(&self.stream, silence.as_millis() as u32);
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(self.stream.stream(), silence.as_millis() as u32);
     }
 
     fn poll_pause(&mut self, way: usize, context: &mut Context<'_>) -> Poll<()> {

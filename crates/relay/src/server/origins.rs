@@ -3,20 +3,20 @@
 //! Each device has connections of its own: another device's requests must never be taken for those of a client that an origin knows by its connection. Where a request asks to be known
 //! in that way (NTLM), its connection is not kept, since several programs may use one device.
 //!
-//! Bounds: a connection counts as its device's ([`Egress`]). One is kept only while places are plenty ([`Places::are_plenty`](super::places::Places)), and [`IDLE_OF_ORIGIN`] for one origin.
+//! Bounds: before an answer, so many interim ones may come ([`limit_interim`]), and then their connection ends. A connection counts as its device's ([`Egress`]). One is kept only while places are plenty ([`Places::are_plenty`](super::places::Places)), and [`IDLE_OF_ORIGIN`] for one origin.
 
 use super::egress::Egress;
 use super::metered::Metered;
 use crate::codes;
 use crate::exchange::HEAD_BYTES;
 use hoop_endpoint::DeviceId;
-use hoop_http::{Body, empty};
+use hoop_http::{Body, Stop, empty, is_no_answer, limit_interim};
 use http::header::{AUTHORIZATION, HOST};
 use http::uri::PathAndQuery;
 use http::{Extensions, HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::connect::{Connected, Connection, capture_connection};
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
@@ -73,11 +73,18 @@ impl Origins {
     ///
     /// # Errors
     /// The code that says why there is no answer ([`codes`]).
-    pub async fn send(&self, device: DeviceId, request: Request<Body>) -> Result<Answered, u64> {
+    pub async fn send(&self, device: DeviceId, mut request: Request<Body>) -> Result<Answered, u64> {
         if !may_repeat(&request) || !self.egress.connections.are_plenty(device) {
             return self.send_apart(device, request).await;
         }
         let repeated = copy(&request);
+        let connection = capture_connection(&mut request);
+        // The callback is called while the connection that brought the answer is read.
+        limit_interim(&mut request, move || {
+            let mut of_connection = Extensions::new();
+            connection.connection_metadata().as_ref().inspect(|info| info.get_extras(&mut of_connection));
+            of_connection.get().inspect(|stop: &&Stop| stop.stop());
+        });
         match self.client(device).request(request).await {
             Ok(response) => {
                 // From now on it is known to answer.
@@ -97,8 +104,10 @@ impl Origins {
         let connection = self.egress.connect(&destination(request.uri()), device).await?;
         let fail = |error: hyper::Error| {
             tracing::debug!(%error, "no answer of an origin");
-            if error.is_parse() { codes::NO_HTTP } else { codes::BROKEN }
+            if is_no_answer(&error) { codes::NO_HTTP } else { codes::BROKEN }
         };
+        let stop = connection.stop();
+        limit_interim(&mut request, move || stop.stop());
         let mut builder = http1::Builder::new();
         builder.title_case_headers(true).max_buf_size(HEAD_BYTES).max_headers(hoop_head::FIELDS_MAX);
         let (mut sender, driver) = builder.handshake(TokioIo::new(connection.reset_by_drop())).await.map_err(fail)?;
@@ -193,8 +202,8 @@ fn is_closed(error: &Error) -> bool {
 /// What [`Dial`] said. Otherwise the origin was reached, and what came is no answer.
 fn code_of(error: &Error) -> u64 {
     let not_reached = causes(error).find_map(|cause| cause.downcast_ref::<NotReached>());
-    let is_parse = causes(error).any(|cause| cause.downcast_ref().is_some_and(hyper::Error::is_parse));
-    not_reached.map_or(if is_parse { codes::NO_HTTP } else { codes::BROKEN }, |NotReached(code)| *code)
+    let is_no_http = causes(error).any(|cause| cause.downcast_ref().is_some_and(is_no_answer));
+    not_reached.map_or(if is_no_http { codes::NO_HTTP } else { codes::BROKEN }, |NotReached(code)| *code)
 }
 
 /// Whether a kept connection has brought an answer.
@@ -229,6 +238,6 @@ impl Service<Uri> for Dial {
 
 impl Connection for Metered {
     fn connected(&self) -> Connected {
-        Connected::new().extra(HasAnswered::default())
+        Connected::new().extra(HasAnswered::default()).extra(self.stop())
     }
 }
