@@ -1,8 +1,9 @@
 //! The listener, and who may use it: [`Agent`].
 
 use crate::local::Local;
+use crate::owner::Owners;
 use crate::proxy::{self, Proxy};
-use crate::socket::{ProgramSocket, owner};
+use crate::socket::ProgramSocket;
 use crate::socks;
 use crate::tunnel::{Dialer, Exchanges};
 use hoop_endpoint::FlowOptions;
@@ -81,7 +82,7 @@ pub struct Agent {
     listener: TcpListener,
     link: Arc<Link>,
     proxy: Arc<Proxy>,
-    users: Arc<[u32]>,
+    guests: Arc<Guests>,
     address: SocketAddr,
     runs: Option<PreloadServer>,
 }
@@ -115,8 +116,9 @@ impl Agent {
             Dialer { connector, listing: listing.clone(), waits: config.waits, exchanges: Exchanges::default() };
         let local = Local { link: link.clone(), listing, relay: config.introduction.server.clone(), address };
         let proxy = Arc::new(Proxy { dialer: Arc::new(dialer), local });
-        let users = [&[geteuid().as_raw(), 0], &config.users[..]].concat().into();
-        Ok(Self { listener, link, proxy, users, address, runs })
+        let users = [&[geteuid().as_raw(), 0], &config.users[..]].concat();
+        let guests = Arc::new(Guests { users, owners: Owners::default() });
+        Ok(Self { listener, link, proxy, guests, address, runs })
     }
 
     /// Where it listens.
@@ -131,7 +133,7 @@ impl Agent {
 
     /// Serves until `stop`. What is under way is then given up: programs read `ECONNRESET`.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { listener, link, proxy, users, address, runs } = self;
+        let Self { listener, link, proxy, guests, address, runs } = self;
         let (mut programs, mut stop) = (JoinSet::new(), pin!(stop));
         let teller = proxy.clone();
         let notify = move |notice| {
@@ -157,7 +159,7 @@ impl Agent {
                 () = &mut running => {}
                 accepted = accepted => match accepted {
                     Ok(((program, peer), place)) => {
-                        programs.spawn(serve(program, place, [peer, address], users.clone(), proxy.clone()));
+                        programs.spawn(serve(program, place, [peer, address], guests.clone(), proxy.clone()));
                     }
                     Err::<_, io::Error>(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -171,16 +173,29 @@ impl Agent {
     }
 }
 
+/// Whose programs are served.
+#[derive(Debug)]
+struct Guests {
+    users: Vec<u32>,
+    owners: Owners,
+}
+
 async fn serve(
     program: TcpStream,
     place: OwnedSemaphorePermit,
     [peer, address]: [SocketAddr; 2],
-    users: Arc<[u32]>,
+    guests: Arc<Guests>,
     proxy: Arc<Proxy>,
 ) {
-    // Who is not found has closed the connection already.
-    let Some(user) = owner(peer, address) else { return };
-    if !users.contains(&user) {
+    let user = match guests.owners.of(peer, address).await {
+        Ok(Some(user)) => user,
+        // It has closed the connection already.
+        Ok(None) => return,
+        Err(error) => {
+            return proxy.dialer.connector.say(format!("programs are refused: whose they are is not known: {error}"));
+        }
+    };
+    if !guests.users.contains(&user) {
         return proxy
             .dialer
             .connector

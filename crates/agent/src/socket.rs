@@ -1,7 +1,6 @@
-//! A program's connection, and whose it is: [`ProgramSocket`], [`owner`].
+//! A program's connection: [`ProgramSocket`].
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,47 +86,9 @@ impl AsyncWrite for ProgramSocket {
     }
 }
 
-/// The user of the process at the other end of a connection on loopback, by the kernel's table of sockets. None: it is not there, as when the process has
-/// closed it already.
-pub(crate) fn owner(program: SocketAddr, ours: SocketAddr) -> Option<u32> {
-    let find = |table: &str, ends: [SocketAddr; 2]| owner_in(&std::fs::read_to_string(table).ok()?, ends[0], ends[1]);
-    // Some programs, such as Java's, have sockets of IPv6 for IPv4, too.
-    let of_ipv4 = || program.is_ipv4().then(|| find("/proc/net/tcp", [program, ours])).flatten();
-    of_ipv4().or_else(|| find("/proc/net/tcp6", [program, ours].map(as_ipv6)))
-}
-
-/// An address as a socket of IPv6 has it (RFC 4291 §2.5.5.2).
-fn as_ipv6(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    };
-    (ip, address.port()).into()
-}
-
-fn owner_in(table: &str, program: SocketAddr, ours: SocketAddr) -> Option<u32> {
-    let wanted = format!("{} {}", place(program), place(ours));
-    // sl local_address rem_address st queues timer retransmits uid
-    let line =
-        table.lines().skip(1).find(|line| line.split_once(": ").is_some_and(|(_, rest)| rest.starts_with(&wanted)))?;
-    line.split_ascii_whitespace().nth(7)?.parse().ok()
-}
-
-/// An address as the kernel writes it there: words of the machine's order.
-fn place(address: SocketAddr) -> String {
-    let ip: String = match address.ip() {
-        IpAddr::V4(v4) => format!("{:08X}", u32::from_ne_bytes(v4.octets())),
-        IpAddr::V6(v6) => {
-            v6.octets().as_chunks::<4>().0.iter().map(|word| format!("{:08X}", u32::from_ne_bytes(*word))).collect()
-        }
-    };
-    format!("{ip}:{:04X}", address.port())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::process::geteuid;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
     use tokio::sync::Semaphore;
@@ -136,14 +97,6 @@ mod tests {
         let listener = TcpListener::bind(at).await.unwrap();
         let program = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         (program, listener.accept().await.unwrap().0)
-    }
-
-    #[tokio::test]
-    async fn a_program_may_have_a_socket_of_ipv6_for_ipv4() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let _program = TcpStream::connect(as_ipv6(listener.local_addr().unwrap())).await.unwrap();
-        let (ours, program) = listener.accept().await.unwrap();
-        assert_eq!(owner(program, ours.local_addr().unwrap()), Some(geteuid().as_raw()));
     }
 
     #[tokio::test]
@@ -166,27 +119,5 @@ mod tests {
                 false => assert_eq!(read.unwrap(), 0),
             }
         }
-    }
-
-    #[tokio::test]
-    async fn a_connections_owner_is_who_runs_the_program() {
-        for at in ["127.0.0.1:0", "[::1]:0"] {
-            let (program, ours) = pair(at).await;
-            let (program, ours) = (program.local_addr().unwrap(), ours.local_addr().unwrap());
-            assert_eq!(owner(program, ours), Some(geteuid().as_raw()), "{at}");
-            assert_eq!(owner(ours, SocketAddr::new(ours.ip(), 1)), None);
-        }
-    }
-
-    #[test]
-    fn the_owner_is_in_the_line_of_the_programs_end() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
-            \x20  0: 0100007F:1241 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 1 1\n\
-            \x20  1: 0100007F:C350 0100007F:1241 01 00000000:00000000 00:00000000 00000000  1000        0 2 1\n";
-        let (program, ours) = ("127.0.0.1:50000".parse().unwrap(), "127.0.0.1:4673".parse().unwrap());
-        if cfg!(target_endian = "little") {
-            assert_eq!(owner_in(table, program, ours), Some(1000));
-        }
-        assert_eq!(owner_in("", program, ours), None);
     }
 }
