@@ -117,7 +117,7 @@ impl Agent {
         let local = Local { link: link.clone(), listing, relay: config.introduction.server.clone(), address };
         let proxy = Arc::new(Proxy { dialer: Arc::new(dialer), local });
         let users = [&[geteuid().as_raw(), 0], &config.users[..]].concat();
-        let guests = Arc::new(Guests { users, owners: Owners::default() });
+        let guests = Arc::new(Guests { users, owners: Arc::default() });
         Ok(Self { listener, link, proxy, guests, address, runs })
     }
 
@@ -177,7 +177,7 @@ impl Agent {
 #[derive(Debug)]
 struct Guests {
     users: Vec<u32>,
-    owners: Owners,
+    owners: Arc<Owners>,
 }
 
 async fn serve(
@@ -207,16 +207,20 @@ async fn serve(
         // It has closed, or says nothing.
         _ => return,
     }
-    let mut program = ProgramSocket::new(program, place);
+    let mut program = ProgramSocket::new(program, [peer, address], guests.owners.clone(), place);
     if first[0] != socks::VERSION {
         return proxy::serve(program, proxy).await;
     }
     let asked = timeout(SOCKS_TIME, socks::accept(&mut program)).await;
     let Ok(Ok(Some(destination))) = asked else { return tracing::debug!("a program said no destination") };
-    match proxy.dialer.dial(&destination).await {
+    let under_way = program.under_way();
+    let dialled = tokio::select! {
+        dialled = proxy.dialer.dial(&destination) => dialled,
+        _ = under_way.program_left() => return,
+    };
+    match dialled {
         Ok(dialled) => {
             if socks::reply(&mut program, socks::CONNECTED).await.is_ok() {
-                let under_way = program.under_way();
                 proxy.dialer.carry(program, &under_way, &destination, dialled).await;
             }
         }

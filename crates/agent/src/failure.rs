@@ -1,6 +1,6 @@
 //! Why a program gets no connection, in the words of each protocol: [`Failure`].
 
-use hoop_endpoint::{FlowError, ended};
+use hoop_endpoint::{FlowError, Refusal, ended};
 use hoop_relay::{ConnectError, codes};
 use http::StatusCode;
 
@@ -47,8 +47,10 @@ impl From<FlowError> for Failure {
             FlowError::Ended(codes::REFUSED | codes::UNREACHABLE) => Self::Refused,
             FlowError::Ended(codes::TIMED_OUT | ended::EXPIRED) => Self::TimedOut,
             FlowError::Ended(codes::NO_HOST | codes::NO_NETWORK) => Self::NoRoute,
+            FlowError::Ended(codes::TOO_MANY) | FlowError::Refused(Refusal::Full | Refusal::Busy { .. }) => {
+                Self::TooMany
+            }
             FlowError::Ended(codes::FORBIDDEN | codes::REVOKED) | FlowError::Refused(_) => Self::Forbidden,
-            FlowError::Ended(codes::TOO_MANY) => Self::TooMany,
             FlowError::Ended(codes::NO_HTTP) => Self::NoHttp,
             // Of those that wait for an answer, this end gives up for this reason alone.
             FlowError::Reset(ended::GIVEN_UP) => Self::NoRelay,
@@ -99,6 +101,23 @@ impl Failure {
             Self::NoName | Self::TimedOut => 4,
             Self::Refused => 5,
             Self::TooMany | Self::NoRelay | Self::Broken | Self::NoHttp | Self::NoRequest => 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relay_that_is_full_or_busy_has_too_many_connections() {
+        for (refusal, failure) in [
+            (Refusal::Full, Failure::TooMany),
+            (Refusal::Busy { secs: 1 }, Failure::TooMany),
+            (Refusal::NoService, Failure::Forbidden),
+            (Refusal::Unknown, Failure::Forbidden),
+        ] {
+            assert_eq!(Failure::from(FlowError::Refused(refusal)), failure, "{refusal:?}");
         }
     }
 }

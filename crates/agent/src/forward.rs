@@ -92,8 +92,12 @@ pub(crate) async fn forward(
 async fn switched(program: OnUpgrade, origin: OnUpgrade, under_way: UnderWay) {
     let (Ok(program), Ok(origin)) = tokio::join!(program, origin) else { return };
     under_way.begins();
-    if copy_both(&mut TokioIo::new(program), &mut TokioIo::new(origin)).await.is_ok() {
-        under_way.ends();
+    let (mut program, mut origin) = (TokioIo::new(program), TokioIo::new(origin));
+    tokio::select! {
+        copied = copy_both(&mut program, &mut origin) => if copied.is_ok() {
+            under_way.ends();
+        },
+        _ = under_way.program_left() => {}
     }
 }
 

@@ -48,8 +48,13 @@ pub(crate) async fn serve(program: ProgramSocket, proxy: Arc<Proxy>) {
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(HEAD_BYTES)
         .max_headers(FIELDS);
-    let served = builder.serve_connection(TokioIo::new(program), service).with_upgrades().await;
-    let _ = served.inspect_err(|error| tracing::debug!(%error, "a program's connection broke off"));
+    tokio::select! {
+        served = builder.serve_connection(TokioIo::new(program), service).with_upgrades() => {
+            let _ = served.inspect_err(|error| tracing::debug!(%error, "a program's connection broke off"));
+        }
+        // What it waited for ends with this.
+        _ = under_way.program_left() => tracing::debug!("a program has gone before its answer was whole"),
+    }
 }
 
 impl Proxy {

@@ -1,88 +1,182 @@
-//! A program's connection: [`ProgramSocket`].
+//! A program's connection: [`ProgramSocket`], and whether the program is still there: [`UnderWay`].
 
+use crate::owner::Owners;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+/// How often it is looked whether a program that has said all is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// A program's connection. If it is dropped while something is [`UnderWay`], it is reset: the program reads `ECONNRESET`, and takes no part for the whole.
 #[derive(Debug)]
 pub(crate) struct ProgramSocket {
-    stream: TcpStream,
     under_way: UnderWay,
     _place: OwnedSemaphorePermit,
 }
 
-/// Whether a program's connection carries something that has not ended.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct UnderWay(Arc<AtomicBool>);
+/// Whether a program's connection carries something that has not ended, and whether the program is still there. The connection is closed when the last of these is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct UnderWay(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    stream: TcpStream,
+    /// The program's end, and ours.
+    ends: [SocketAddr; 2],
+    owners: Arc<Owners>,
+    is_under_way: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+/// How a program has left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    /// It has reset its connection.
+    Reset,
+    /// It has closed its connection. What it wrote may not have been read yet.
+    Closed,
+}
 
 impl UnderWay {
     /// Something begins.
     pub(crate) fn begins(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.is_under_way.store(true, Ordering::Relaxed);
     }
 
     /// All of it was passed on.
     pub(crate) fn ends(&self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.0.is_under_way.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether all was read that the program has said.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.0.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Returns when the program has left. One that has said all, and still reads, has not.
+    pub(crate) async fn program_left(&self) -> Left {
+        loop {
+            if timeout(LOOK_EVERY, self.0.stream.ready(Interest::ERROR)).await.is_ok() {
+                return Left::Reset;
+            }
+            if self.is_at_end() && self.belongs_to_nobody().await {
+                return Left::Closed;
+            }
+        }
+    }
+
+    /// Whether nothing more comes from the program, read or not.
+    fn is_at_end(&self) -> bool {
+        let mut polled = [PollFd::new(&self.0.stream, PollFlags::RDHUP)];
+        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    async fn belongs_to_nobody(&self) -> bool {
+        let [program, ours] = self.0.ends;
+        matches!(self.0.owners.of(program, ours).await, Ok(None))
     }
 }
 
 impl ProgramSocket {
-    /// `place` is given back when the connection has ended, whoever has it by then.
-    pub(crate) fn new(stream: TcpStream, place: OwnedSemaphorePermit) -> Self {
+    /// `ends`: the program's and ours. `place` is given back when the connection has ended, whoever has it by then.
+    pub(crate) fn new(
+        stream: TcpStream,
+        ends: [SocketAddr; 2],
+        owners: Arc<Owners>,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
         // A head and the first bytes of a body are writes of their own.
         let _ = stream.set_nodelay(true);
-        Self { stream, under_way: UnderWay::default(), _place: place }
+        let (is_under_way, has_ended) = Default::default();
+        Self { under_way: UnderWay(Arc::new(Shared { stream, ends, owners, is_under_way, has_ended })), _place: place }
     }
 
     pub(crate) fn under_way(&self) -> UnderWay {
         self.under_way.clone()
     }
+
+    fn stream(&self) -> &TcpStream {
+        &self.under_way.0.stream
+    }
+
+    fn poll_write_by(
+        &self,
+        context: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.stream().poll_write_ready(context))?;
+            match write(self.stream()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
 }
 
 impl Drop for ProgramSocket {
     fn drop(&mut self) {
-        if self.under_way.0.load(Ordering::Relaxed) {
-            let _ = self.stream.set_zero_linger();
+        if self.under_way.0.is_under_way.load(Ordering::Relaxed) {
+            let _ = self.stream().set_zero_linger();
         }
     }
 }
 
 impl AsyncRead for ProgramSocket {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, into)
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.stream().poll_read_ready(context))?;
+            match self.stream().try_read_buf(into) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(0) if into.remaining() > 0 => {
+                    self.under_way.0.has_ended.store(true, Ordering::Relaxed);
+                    return Poll::Ready(Ok(()));
+                }
+                read => return Poll::Ready(read.map(drop)),
+            }
+        }
     }
 }
 
 impl AsyncWrite for ProgramSocket {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, from)
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_by(context, |stream| stream.try_write(from))
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         from: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, from)
+        self.poll_write_by(context, |stream| stream.try_write_vectored(from))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match shutdown(self.stream(), Shutdown::Write) {
+            // The program has closed it.
+            Ok(()) | Err(Errno::NOTCONN) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
     }
 }
 
@@ -104,7 +198,8 @@ mod tests {
         for breaks in [true, false] {
             let (mut program, ours) = pair("127.0.0.1:0").await;
             let place = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
-            let mut ours = ProgramSocket::new(ours, place);
+            let ends = [program.local_addr().unwrap(), ours.local_addr().unwrap()];
+            let mut ours = ProgramSocket::new(ours, ends, Arc::default(), place);
             ours.write_all(b"half").await.unwrap();
             let mut half = [0; 4];
             program.read_exact(&mut half).await.unwrap();

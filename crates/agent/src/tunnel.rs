@@ -2,8 +2,8 @@
 
 use crate::destination::Destination;
 use crate::failure::Failure;
-use crate::socket::UnderWay;
-use hoop_endpoint::{FlowError, FlowStream};
+use crate::socket::{Left, UnderWay};
+use hoop_endpoint::{FlowError, FlowMeter, FlowStream, ended};
 use hoop_relay::FlowConnector;
 use hoop_relay::copy::copy_both;
 use hoop_relay::status::{Listed, Listing};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// Opens flows, and lists them as long as they are there.
 #[derive(Debug)]
@@ -35,6 +35,9 @@ enum Known {
     /// The relay knows none, and was asked then.
     Refused(Instant),
 }
+
+/// How long a destination may still answer a program that has closed its connection, once the relay keeps all that it wrote.
+const OUTLIVES: Duration = Duration::from_secs(10);
 
 /// How long a relay that knows no exchanges is not asked again: it may be replaced by a newer one.
 const REFUSED_FOR: Duration = Duration::from_secs(3_600);
@@ -90,7 +93,7 @@ impl Dialer {
         Ok(Dialled { flow, listed })
     }
 
-    /// Carries a program's connection to its end. What it wrote is then delivered.
+    /// Carries a program's connection to its end, or until the program has gone. What it wrote is delivered, unless it has reset its connection.
     pub(crate) async fn carry(
         &self,
         mut program: impl AsyncRead + AsyncWrite + Unpin,
@@ -99,21 +102,39 @@ impl Dialer {
         Dialled { mut flow, listed: _listed }: Dialled,
     ) {
         under_way.begins();
-        let (begun, mut is_copied) = (Instant::now(), false);
+        let (begun, meter) = (Instant::now(), flow.meter());
         let carried = async {
             copy_both(&mut program, &mut flow).await?;
-            is_copied = true;
             under_way.ends();
             flow.finished().await
         };
-        let ended = tokio::select! {
-            ended = carried => ended,
+        let left = async {
+            if under_way.program_left().await == Left::Closed {
+                outlives(&meter, under_way).await;
+            }
+        };
+        let carried = tokio::select! {
+            carried = carried => carried,
+            // A flow of which one way has ended is not reset by itself.
+            () = left => {
+                if under_way.has_ended() {
+                    flow.reset(ended::GIVEN_UP);
+                }
+                return;
+            }
             // Dropped, the flow is given up, and so is the program's connection.
             () = self.connector.is_in_vain(begun) => return,
         };
-        let Err(error) = ended else { return };
+        let Err(error) = carried else { return };
         tracing::debug!(%error, %destination, "a carried connection broke off");
         self.say_over(destination, &flow, FlowError::of(&error));
+        if under_way.has_ended() {
+            tokio::select! {
+                () = outlives(&meter, under_way) => {}
+                () = self.connector.is_in_vain(begun) => {}
+            }
+            flow.reset(ended::GIVEN_UP);
+        }
     }
 
     /// Says why a flow is over, if people can do something about it.
@@ -122,5 +143,16 @@ impl Dialer {
         let stats = flow.stats();
         let was_known = stats.acknowledged > 0 || stats.read > 0;
         over.inspect(|error| self.connector.say_refused(&destination.to_string(), *error, was_known));
+    }
+}
+
+/// Returns when the relay keeps all that a program has said, some time after the program has gone.
+async fn outlives(meter: &FlowMeter, program: &UnderWay) {
+    loop {
+        sleep(OUTLIVES).await;
+        let is_kept = meter.stats().is_none_or(|stats| stats.acknowledged >= stats.written);
+        if is_kept && program.has_ended() {
+            return;
+        }
     }
 }

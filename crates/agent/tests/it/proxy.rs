@@ -244,6 +244,76 @@ async fn what_breaks_off_is_a_reset_for_the_program() {
     assert_eq!(stopped.read(&mut [0]).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
 }
 
+/// How many connections the agent carries.
+async fn carried(house: &House) -> usize {
+    let request = format!("GET /status.json HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", house.agent);
+    let status = house.says(&request).await;
+    let json: serde_json::Value = serde_json::from_str(status.split_once("\r\n\r\n").unwrap().1).unwrap();
+    json["connections"].as_array().unwrap().len()
+}
+
+#[tokio::test]
+async fn a_program_that_has_gone_leaves_no_flow_behind() {
+    let house = House::new().await;
+    let to = origin(|mut stream| async move {
+        while stream.read(&mut [0; 1_024]).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    let requests = [
+        format!("GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\n\r\n"),
+        format!("POST http://{to}/ HTTP/1.1\r\nHost: {to}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        format!("CONNECT localhost:{} HTTP/1.1\r\nHost: {to}\r\n\r\n", to.port()),
+    ];
+    for is_reset in [true, false] {
+        for (at, request) in requests.iter().enumerate() {
+            let mut program = house.program().await;
+            program.write_all(request.as_bytes()).await.unwrap();
+            if at == 2 {
+                head(&mut program).await;
+                program.write_all(b"hello").await.unwrap();
+            }
+            while carried(&house).await == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            if is_reset {
+                program.set_zero_linger().unwrap();
+            }
+            drop(program);
+            let ends = async {
+                while carried(&house).await > 0 {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            };
+            timeout(Duration::from_secs(40), ends).await.unwrap_or_else(|_| panic!("{is_reset} {request}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_has_said_all_still_gets_its_answer() {
+    let house = House::new().await;
+    let to = origin(|mut stream| async move {
+        let _ = stream.read(&mut [0; 1_024]).await;
+        // Meanwhile it is looked whether the program is there.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").await;
+    })
+    .await;
+    let get = format!("GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\n\r\n");
+    let tunnel = async {
+        let mut program = house.tunnel(&to.to_string()).await;
+        program.write_all(b"x").await.unwrap();
+        program.shutdown().await.unwrap();
+        let mut answer = String::new();
+        program.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let (answer, carried) = tokio::join!(house.says(&get), tunnel);
+    assert!(answer.ends_with("\r\n\r\nhi") && carried.ends_with("\r\n\r\nhi"), "{answer} {carried}");
+}
+
 #[tokio::test]
 async fn without_a_relay_programs_wait_or_are_told_after_a_while() {
     let house = House::with(|config| config.give_up_after = Some(Duration::from_millis(700))).await;
