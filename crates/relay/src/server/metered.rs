@@ -9,7 +9,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep_until};
@@ -68,17 +68,16 @@ impl Metered {
         let _ = rustix::net::sockopt::set_tcp_user_timeout(self.stream.stream(), silence.as_millis() as u32);
     }
 
+    /// Waits until the device's share lets it move more, whichever of its connections has used it up.
     fn poll_pause(&mut self, way: usize, context: &mut Context<'_>) -> Poll<()> {
-        if let Some(pause) = &mut self.pauses[way] {
-            ready!(pause.as_mut().poll(context));
-            self.pauses[way] = None;
+        loop {
+            if let Some(pause) = &mut self.pauses[way] {
+                ready!(pause.as_mut().poll(context));
+                self.pauses[way] = None;
+            }
+            let Some(until) = self.share.pauses_until(Instant::now()) else { return Poll::Ready(()) };
+            self.pauses[way] = Some(Box::pin(sleep_until(until.into())));
         }
-        Poll::Ready(())
-    }
-
-    fn moved(&mut self, way: usize, bytes: usize) {
-        let until = self.share.moved(bytes, std::time::Instant::now());
-        self.pauses[way] = until.map(|until| Box::pin(sleep_until(until.into())));
     }
 }
 
@@ -89,7 +88,7 @@ impl AsyncRead for Metered {
         ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
         let bytes = into.filled().len() - before;
         self.counters.down(bytes);
-        self.moved(READS, bytes);
+        self.share.moved(bytes, Instant::now());
         Poll::Ready(Ok(()))
     }
 }
@@ -99,7 +98,7 @@ impl AsyncWrite for Metered {
         ready!(self.poll_pause(WRITES, context));
         let bytes = ready!(Pin::new(&mut self.stream).poll_write(context, from))?;
         self.counters.up(bytes);
-        self.moved(WRITES, bytes);
+        self.share.moved(bytes, Instant::now());
         Poll::Ready(Ok(bytes))
     }
 
@@ -111,5 +110,41 @@ impl AsyncWrite for Metered {
         ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
         self.is_reset_by_drop = false;
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::places::Places;
+    use super::super::rate_limit::{ShareLimits, Shares};
+    use super::*;
+    use hoop_endpoint::DeviceId;
+    use hoop_units::Bitrate;
+    use std::future::poll_fn;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn a_new_connection_waits_for_what_others_of_its_device_moved() {
+        let device = DeviceId([1; 20]);
+        for used in [0, 100_000_000] {
+            let shares = Shares::new(ShareLimits { rate: Some(Bitrate::mbps(1)), ..ShareLimits::default() });
+            let share = shares.begin(device, Instant::now()).unwrap();
+            share.moved(used, Instant::now());
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (mut other, _) = listener.accept().await.unwrap();
+            other.write_all(b"hello").await.unwrap();
+            stream.readable().await.unwrap();
+            let place = Places::new(1, 1).take(device).await.unwrap();
+            let mut metered = Metered::new(stream, share, place, Arc::default());
+            let mut bytes = [0; 5];
+            let [reads, writes] = poll_fn(|context| {
+                let reads = Pin::new(&mut metered).poll_read(context, &mut ReadBuf::new(&mut bytes)).is_ready();
+                Poll::Ready([reads, Pin::new(&mut metered).poll_write(context, b"x").is_ready()])
+            })
+            .await;
+            assert_eq!([reads, writes], [used == 0; 2], "{used}");
+        }
     }
 }

@@ -90,12 +90,17 @@ impl Shares {
 }
 
 impl Share {
-    /// So much was moved. Returns until when nothing more may be.
-    pub fn moved(&self, bytes: usize, now: Instant) -> Option<Instant> {
-        let time = self.rate?.time_for(bytes as u64);
+    /// So much was moved.
+    pub fn moved(&self, bytes: usize, now: Instant) {
+        let Some(rate) = self.rate else { return };
         let mut used = self.used.lock();
-        used.moved_until = used.moved_until.max(now) + time;
-        used.moved_until.checked_sub(BURST).filter(|until| *until > now)
+        used.moved_until = used.moved_until.max(now) + rate.time_for(bytes as u64);
+    }
+
+    /// Until when nothing more may be moved, by any connection of the device.
+    pub fn pauses_until(&self, now: Instant) -> Option<Instant> {
+        self.rate?;
+        self.used.lock().moved_until.checked_sub(BURST).filter(|until| *until > now)
     }
 }
 
@@ -127,13 +132,15 @@ mod tests {
         // As fast as it may, for what takes ten seconds at a megabyte a second.
         let (mut now, mut moved) = (begun, 0);
         while moved < 10_000_000 {
-            now = share.moved(40_000, now).unwrap_or(now);
+            share.moved(40_000, now);
+            now = share.pauses_until(now).unwrap_or(now);
             moved += 40_000;
         }
         let took = now - begun;
         assert!(took >= Duration::from_secs(10) - BURST && took <= Duration::from_secs(10), "{took:?}");
         let free = Shares::new(ShareLimits::default()).begin(ONE, begun).unwrap();
-        assert_eq!(free.moved(usize::MAX, begun), None);
+        free.moved(usize::MAX, begun);
+        assert_eq!(free.pauses_until(begun), None);
     }
 
     #[test]
