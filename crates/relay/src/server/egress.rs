@@ -192,6 +192,7 @@ async fn connect_socket(address: SocketAddr, is_wide: bool) -> io::Result<TcpStr
     if !is_wide {
         // Before it connects, so that the window fits.
         socket.set_recv_buffer_size(NARROW_BYTES)?;
+        socket.set_send_buffer_size(NARROW_BYTES)?;
     }
     socket.connect(address).await
 }
@@ -339,6 +340,29 @@ mod tests {
         assert!(places.take(DeviceId([2; 20])).await.unwrap().is_wide, "another device has its own");
         let unread = unread_of_narrow().await;
         assert!(unread <= 2 * NARROW_BYTES as usize, "{unread} bytes lie in the kernel");
+        let untaken = untaken_of_narrow().await;
+        assert!(untaken <= 3 * NARROW_BYTES as usize, "{untaken} bytes lie in the kernel");
+    }
+
+    /// How much is written to a destination that takes little, and then nothing.
+    async fn untaken_of_narrow() -> usize {
+        let listener = TcpSocket::new_v4().unwrap();
+        listener.set_recv_buffer_size(4_096).unwrap();
+        listener.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let listener = listener.listen(1).unwrap();
+        let writer = connect_socket(listener.local_addr().unwrap(), false).await.unwrap();
+        let _reader = listener.accept().await.unwrap();
+        let (mut before, mut written) = (0, 1);
+        while written > before {
+            before = written;
+            while let Ok(len) = writer.try_write(&[0; 1 << 16]) {
+                written += len;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            // What it has learnt since.
+            let _ = tokio::time::timeout(Duration::from_millis(100), writer.writable()).await;
+        }
+        written
     }
 
     /// How much of what a destination sends lies in the kernel, when a reader who had his window grow takes nothing more.

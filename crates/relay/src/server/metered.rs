@@ -32,9 +32,14 @@ impl Drop for Metered {
     fn drop(&mut self) {
         if self.is_reset_by_drop {
             self.abort();
+        } else {
+            self.breaks_after(ORPHAN_MAX);
         }
     }
 }
+
+/// How long the kernel goes on with what a destination does not take of a connection that has ended: it is counted nowhere. The kernel alone would take some six minutes.
+const ORPHAN_MAX: Duration = Duration::from_secs(60);
 
 const READS: usize = 0;
 const WRITES: usize = 1;
@@ -121,6 +126,7 @@ mod tests {
     use hoop_endpoint::DeviceId;
     use hoop_units::Bitrate;
     use std::future::poll_fn;
+    use std::os::fd::AsFd as _;
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::TcpListener;
 
@@ -146,5 +152,16 @@ mod tests {
             .await;
             assert_eq!([reads, writes], [used == 0; 2], "{used}");
         }
+    }
+    #[tokio::test]
+    async fn a_connection_that_has_ended_is_kept_for_a_minute() {
+        let device = DeviceId([1; 20]);
+        let share = Shares::new(ShareLimits::default()).begin(device, Instant::now()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let same = stream.as_fd().try_clone_to_owned().unwrap();
+        let place = Places::new(1, 1).take(device).await.unwrap();
+        drop(Metered::new(stream, share, place, Arc::default()));
+        assert_eq!(rustix::net::sockopt::tcp_user_timeout(same).unwrap(), 60_000);
     }
 }
