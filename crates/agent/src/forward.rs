@@ -6,7 +6,10 @@ use crate::failure::Failure;
 use crate::socket::UnderWay;
 use crate::tunnel::{Dialer, Dialled};
 use bytes::Bytes;
-use hoop_http::{Body, Stop, Stoppable, connection_options, end_hop, is_no_answer, limit_interim, streamed};
+use hoop_http::{
+    Body, Stop, Stoppable, UnknownCoding, connection_options, end_hop, is_no_answer, limit_interim, settle_length,
+    streamed,
+};
 use hoop_relay::copy::copy_both;
 use hoop_relay::exchange::via;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING, UPGRADE, VIA};
@@ -82,6 +85,7 @@ pub(crate) async fn forward(
         tokio::spawn(switched(program, origin, under_way.clone()));
     }
     let (mut parts, body) = response.into_parts();
+    settle_length(&mut parts.headers).map_err(|UnknownCoding| Failure::NoHttp)?;
     let wanted = (parts.status == StatusCode::SWITCHING_PROTOCOLS).then(|| upgrade(&parts.headers)).flatten();
     pass(&mut parts.headers, wanted, parts.version);
     parts.version = Version::HTTP_11;

@@ -274,9 +274,12 @@ async fn a_program_that_has_gone_leaves_no_flow_behind() {
                 head(&mut program).await;
                 program.write_all(b"hello").await.unwrap();
             }
-            while carried(&house).await == 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            let begins = async {
+                while carried(&house).await == 0 {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            timeout(Duration::from_secs(40), begins).await.unwrap_or_else(|_| panic!("{is_reset} {request}"));
             if is_reset {
                 program.set_zero_linger().unwrap();
             }

@@ -5,8 +5,8 @@ use crate::codes;
 use crate::exchange::{FlowBody, SECTION_BYTES, put, read_head, via};
 use hoop_endpoint::{DeviceId, FlowReader, FlowStream, FlowWriter};
 use hoop_head::{decode_request, encode_response};
-use hoop_http::{Body, empty, end_hop, streamed};
-use http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING, VIA};
+use hoop_http::{Body, UnknownCoding, empty, end_hop, settle_length, streamed};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, VIA};
 use http::uri::Scheme;
 use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
@@ -77,26 +77,9 @@ async fn read_request(mut reader: FlowReader) -> Result<Request<Body>, u64> {
     Ok(Request::from_parts(head, body))
 }
 
-/// Has `content-length` say once how long the body is, or nothing (RFC 9112 §6.3). hyper has made sure that several are equal.
-fn settle_length(headers: &mut HeaderMap) -> Result<(), u64> {
-    if let Some(coding) = headers.get(TRANSFER_ENCODING) {
-        // hyper takes chunks apart; no other coding is undone here.
-        if !coding.as_bytes().eq_ignore_ascii_case(b"chunked") || headers.get_all(TRANSFER_ENCODING).iter().count() > 1
-        {
-            return Err(codes::NO_HTTP);
-        }
-        headers.remove(CONTENT_LENGTH);
-    }
-    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.split(',').next());
-    if let Some(length) = length.and_then(|length| HeaderValue::from_str(length.trim()).ok()) {
-        headers.insert(CONTENT_LENGTH, length);
-    }
-    Ok(())
-}
-
 async fn write_response(response: Response<Incoming>, writer: &mut FlowWriter) -> Result<(), u64> {
     let (mut head, mut body) = response.into_parts();
-    settle_length(&mut head.headers)?;
+    settle_length(&mut head.headers).map_err(|UnknownCoding| codes::NO_HTTP)?;
     end_hop(&mut head.headers);
     head.headers.append(VIA, via(head.version));
     let mut section = Vec::new();
