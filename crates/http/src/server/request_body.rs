@@ -613,17 +613,19 @@ mod tests {
         serving.await.unwrap();
     }
 
+    /// Refuses, and reads on.
+    async fn refuse(request: Request<Incoming>) -> Response<Body> {
+        let (_, body) = RequestBody::of(request);
+        body.linger_apart();
+        Response::new(full("no true"))
+    }
+
     #[tokio::test]
     async fn a_refused_body_is_read_no_longer_once_its_place_makes_way() {
         let limits = ServerLimits { crowd: Some(Crowd::of_few(8)), ..ServerLimits::default() };
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, limits).await.unwrap();
         let (address, (stop, stopped)) = (server.address(), shutdown());
-        let refuse = async |request| {
-            let (_, body) = RequestBody::of(request);
-            body.linger_apart();
-            Response::new(full("no true"))
-        };
-        let serving = tokio::spawn(server.run(move |request, _| refuse(request), stopped));
+        let serving = tokio::spawn(server.run(|request, _| refuse(request), stopped));
         let mut refused = Vec::new();
         for _ in 0..20 {
             let mut stream = TcpStream::connect(address).await.unwrap();
@@ -647,12 +649,7 @@ mod tests {
     async fn a_refused_client_may_send_on_and_gets_its_answer_with_connection_close() {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, ServerLimits::default()).await.unwrap();
         let (address, (stop, stopped)) = (server.address(), shutdown());
-        let refuse = async |request| {
-            let (_, body) = RequestBody::of(request);
-            body.linger_apart();
-            Response::new(full("no true"))
-        };
-        let serving = tokio::spawn(server.run(move |request, _| refuse(request), stopped));
+        let serving = tokio::spawn(server.run(|request, _| refuse(request), stopped));
         let len = usize::try_from(LINGER_BYTES).unwrap() - READ_BYTES;
         let answer = exchange(&mut TcpStream::connect(address).await.unwrap(), len, "").await;
         assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
