@@ -53,6 +53,9 @@ for (const name of BROWSERS) {
       const page = await running.browser.newPage();
       const failed = [];
       page.on("requestfailed", (request) => failed.push(`${request.url()}: ${request.failure()?.errorText}`));
+      page.on("response", async (response) => {
+        if (!response.ok()) failed.push(`${response.url()}: ${response.status()} ${await response.text().catch(() => "")}`);
+      });
       return { page, failed };
     }
 

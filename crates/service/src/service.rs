@@ -5,7 +5,7 @@ use crate::api::proxy::Proxy;
 use crate::api::router::Router;
 use crate::api::{crowd, metrics};
 use crate::config::Config;
-use crate::context::Context;
+use crate::context::{Context, STOP_TIMEOUT};
 use crate::receive::Receive;
 use crate::reload::{self, Reload};
 use crate::replay::Replay;
@@ -124,6 +124,9 @@ impl Service {
         let renewing = self.reload.follow(shutdown.clone());
         tokio::join!(self.server.run(handler, shutdown), worker.run(), keeping, telling, judging, renewing);
         api.done().await;
+        if tokio::time::timeout(STOP_TIMEOUT, api.context.store.close()).await.is_err() {
+            tracing::warn!("stopping while the state is being used");
+        }
     }
 }
 

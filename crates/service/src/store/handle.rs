@@ -1,7 +1,7 @@
 //! Index and bodies for asynchronous callers: [`Store`].
 //!
 //! It opens on a full disk, too, since an application stands behind the service. Until it [is open](Store::opened),
-//! every call fails as if there were no room.
+//! and once it [is closed](Store::close), every call fails as if there were no room.
 
 use super::folder::Folder;
 use super::sqlite::SqliteIndex;
@@ -9,14 +9,14 @@ use super::{Bodies, Changed, Index, Sealed, StoreError};
 use crate::model::{Change, Marked, State, Tag, Upload};
 use hoop_files::LockError;
 use hoop_units::{UnixTime, UploadId};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 /// How many changes a waiter may fall behind. One that falls behind looks at its own upload again.
 const NEWS_MAX: usize = 256;
@@ -48,7 +48,9 @@ pub struct Store {
 struct Parts {
     dir: PathBuf,
     ended_max: u64,
-    open: OnceLock<Open>,
+    open: RwLock<Option<Arc<Open>>>,
+    /// What is open holds a receiver.
+    in_use: watch::Sender<()>,
     /// Held while it is being opened.
     opening: Mutex<()>,
 }
@@ -57,22 +59,27 @@ struct Open {
     index: Box<dyn Index>,
     bodies: Folder,
     _lock: Lock,
+    /// Dropped last: who waits for that finds the folder free.
+    _in_use: watch::Receiver<()>,
 }
 
 impl Parts {
     /// What is open.
-    fn get(&self) -> io::Result<&Open> {
-        self.open.get().ok_or_else(|| io::ErrorKind::StorageFull.into())
+    fn get(&self) -> io::Result<Arc<Open>> {
+        self.open.read().clone().ok_or_else(|| io::ErrorKind::StorageFull.into())
     }
 
     /// Opens it, unless it is open; false: there is no room.
     fn try_open(&self) -> Result<bool, StoreError> {
         let _turn = self.opening.lock();
-        if self.open.get().is_some() {
+        if self.open.read().is_some() {
             return Ok(true);
         }
-        match Open::at(&self.dir, self.ended_max) {
-            Ok(open) => Ok(self.open.set(open).is_ok()),
+        match Open::at(self) {
+            Ok(open) => {
+                *self.open.write() = Some(Arc::new(open));
+                Ok(true)
+            }
             Err(error) if lacks_room(&self.dir, &error) => {
                 tracing::debug!(%error, "there is no room for the state");
                 Ok(false)
@@ -89,16 +96,17 @@ fn lacks_room(dir: &Path, error: &StoreError) -> bool {
 }
 
 impl Open {
-    fn at(dir: &Path, ended_max: u64) -> Result<Self, StoreError> {
+    fn at(parts: &Parts) -> Result<Self, StoreError> {
+        let dir = &parts.dir;
         make_dir(dir)?;
         hoop_files::folder(dir).map_err(io::Error::from)?;
         // Two services would replay what the other is replaying.
         let lock = Lock::take(dir)?;
         let bodies = Folder::open(&dir.join("bodies"))?;
-        let index = SqliteIndex::open(&dir.join("index.sqlite"), ended_max)?;
+        let index = SqliteIndex::open(&dir.join("index.sqlite"), parts.ended_max)?;
         // The names of what was made just now are on disk, too.
         File::open(dir)?.sync_all()?;
-        Ok(Self { index: Box::new(index), bodies, _lock: lock })
+        Ok(Self { index: Box::new(index), bodies, _lock: lock, _in_use: parts.in_use.subscribe() })
     }
 }
 
@@ -140,8 +148,9 @@ impl Store {
     /// # Errors
     /// If it cannot be made or used.
     pub fn open(dir: &Path, ended_max: u64) -> Result<Self, StoreError> {
-        let parts = Parts { dir: dir.to_owned(), ended_max, open: OnceLock::new(), opening: Mutex::default() };
-        let parts = Arc::new(parts);
+        let (in_use, _) = watch::channel(());
+        let (open, opening) = (RwLock::default(), Mutex::default());
+        let parts = Arc::new(Parts { dir: dir.to_owned(), ended_max, open, in_use, opening });
         if !parts.try_open()? {
             tracing::warn!(dir = %dir.display(), "the disk has no room for the state: uploads are refused until there is some, and all else passes");
         }
@@ -151,7 +160,7 @@ impl Store {
 
     /// Whether it is open.
     pub fn is_open(&self) -> bool {
-        self.parts.open.get().is_some()
+        self.parts.open.read().is_some()
     }
 
     /// Opens it if there was no room before. Returns whether it is open. Other errors are logged.
@@ -167,6 +176,13 @@ impl Store {
             Err(error) => tracing::error!(%error, "the state cannot be used"),
         }
         self.is_open()
+    }
+
+    /// Closes it, and returns once the folder is free for another service. Calls that are under way end first, also
+    /// those that nobody waits for any more. Later ones fail.
+    pub async fn close(&self) {
+        *self.parts.open.write() = None;
+        self.parts.in_use.closed().await;
     }
 
     /// The bodies, for whoever is on a blocking thread already.
@@ -312,9 +328,9 @@ impl Store {
     /// # Errors
     /// If the index fails.
     pub fn discard_now(&self, id: UploadId) -> Result<bool, StoreError> {
-        let index = &self.parts.get()?.index;
-        index.discard(id)?;
-        Ok(index.load(id)?.is_none())
+        let open = self.parts.get()?;
+        open.index.discard(id)?;
+        Ok(open.index.load(id)?.is_none())
     }
 
     /// Lets go of these kept uploads in one transaction, and deletes their bodies.
@@ -395,6 +411,30 @@ mod tests {
     use super::super::ENDED_MAX;
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
+
+    #[tokio::test]
+    async fn a_closed_folder_is_free_though_nobody_waits_for_a_call_under_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), ENDED_MAX).unwrap();
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (end, ended) = std::sync::mpsc::channel();
+        let call = store.with(move |_| {
+            begun.send(()).unwrap();
+            Ok(ended.recv().unwrap())
+        });
+        tokio::select! {
+            _ = call => unreachable!("it waits to be ended"),
+            () = async { has_begun.await.unwrap() } => {}
+        }
+        let closing = async {
+            tokio::task::yield_now().await;
+            assert!(matches!(Store::open(folder.path(), ENDED_MAX), Err(StoreError::InUse)));
+            end.send(()).unwrap();
+        };
+        tokio::join!(store.close(), closing);
+        assert!(Store::open(folder.path(), ENDED_MAX).unwrap().is_open());
+        assert!(store.load(UploadId([1; 16])).await.is_err(), "it is closed");
+    }
 
     #[test]
     fn a_state_folder_is_made_with_its_parents_for_its_owner_alone() {
