@@ -126,6 +126,8 @@ struct Counters {
     rtt: Duration,
     /// Segments sent that are not acknowledged.
     unacknowledged: u32,
+    /// Probes that are not answered. They go out in place of segments that could not be sent: the window is closed (RFC 9293 §3.8.6.1), or the local address is gone.
+    probes: u32,
     /// Since data or an acknowledgement came last.
     last_heard: Duration,
 }
@@ -146,7 +148,7 @@ impl Sampler {
         let now = Instant::now();
         let since = now.duration_since(std::mem::replace(&mut self.last, now));
         let Some(counters) = self.watch.counters() else { return Sample::default() };
-        Sample { heard: counters.last_heard < since, owed: counters.unacknowledged > 0 }
+        Sample { heard: counters.last_heard < since, owed: counters.unacknowledged > 0 || counters.probes > 0 }
     }
 }
 
@@ -181,6 +183,7 @@ mod system {
         Some(Counters {
             rtt: Duration::from_micros(info.tcpi_rtt.into()),
             unacknowledged: info.tcpi_unacked,
+            probes: info.tcpi_probes.into(),
             last_heard: Duration::from_millis(info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv).into()),
         })
     }

@@ -9,6 +9,7 @@ use hoop_carrier::{
     BoundBy, Carrier, Local, Proxy, Refused, SILENCE, WEBSOCKET_PATH, WebSocketDevice, WebSocketLimits,
     WebSocketListener, WebSocketOptions,
 };
+use hoop_lab::{Host, Lab, Topology};
 use rustls::pki_types::ServerName;
 use std::io;
 use std::net::SocketAddr;
@@ -364,6 +365,36 @@ async fn a_carrier_is_gone_once_its_way_is_cut_or_it_was_idle_for_long() {
         _ = theirs.closed() => panic!("it was kept alive"),
         _ = soon(other.closed()) => {}
     }
+}
+
+/// The system counts what it could not send as if there were nothing to send.
+#[test]
+fn a_carrier_whose_address_has_gone_is_silent_once_it_is_asked() {
+    let lab = Lab::build(&Topology::new().host(Host::new("phone"))).expect("a lab: run as root");
+    let ip =
+        |arguments: &str| assert!(lab.command("phone", "ip").args(arguments.split(' ')).status().unwrap().success());
+    ip("link set lo up");
+    ip("address add 192.0.2.1/32 dev lo");
+    ip("address add 192.0.2.2/32 dev lo");
+    let scene = async {
+        let options = WebSocketOptions::default();
+        let listener = websocket_listener([192, 0, 2, 1].into(), &options, WebSocketLimits::default()).await;
+        let from = Local { address: Some([192, 0, 2, 2].into()), ..Local::default() };
+        let device = WebSocketDevice::new(from, &TLS.device, options, None);
+        let address = listener.local_address();
+        let (ours, theirs) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
+        let (ours, _theirs) = (ours.expect("a carrier"), theirs.expect("a carrier"));
+        // All is acknowledged.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        ip("address del 192.0.2.2/32 dev lo");
+        ours.probe();
+        tokio::select! {
+            () = ours.silent(SILENCE) => {}
+            _ = ours.closed() => panic!("it was idle for too long, and nobody was told"),
+        }
+    };
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    lab.in_host("phone", || runtime().block_on(scene));
 }
 
 #[tokio::test]
