@@ -21,7 +21,7 @@ const ADDRESS = "127.0.0.1";
 const FAR_ADDRESS = "127.0.0.2";
 const PORT = 8443;
 const GATEWAY_PORT = 4667;
-/** 1.15 Mbit/s, the uplink of the other demo, in octets a second. */
+/** 1.15 Mbit/s, the uplink of the other demo, in bytes a second. */
 const LINE_RATE = 1_150_000 / 8;
 
 // With ASK the page has a name that counts as out on the Internet, in a Chromium that is told so: then it asks for leave.

@@ -74,7 +74,7 @@ export class Stage {
     this.sink = await startSink(this.folder);
   }
 
-  /** A browser of its own with the page open and a file of so many octets chosen. */
+  /** A browser of its own with the page open and a file of so many bytes chosen. */
   async open(bytes) {
     const running = await launch("chromium", { addressSpaces: `${ADDRESS_SPACES},127.0.0.1:4668=local`, commandMs: COMMAND_MS });
     const context = running.browser.defaultBrowserContext();

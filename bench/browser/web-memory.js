@@ -8,7 +8,7 @@ const SIZES = [1e9, 2e9, 4e9];
 const LIMIT_MB = 300;
 const SAMPLE_MS = 50;
 
-/** Resident octets of a process; 0 once it has gone. */
+/** Resident bytes of a process; 0 once it has gone. */
 function resident(pid) {
   try {
     return Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))[1]) * 1024;

@@ -1,9 +1,9 @@
 // The library's sealing beside raw WebCrypto, in one page load of each browser.
 //
-// Twice: sealing alone, from octets in memory to records in memory with all that the library does to them (delimiters, nonces, tags, print), beside WebCrypto
-// on the same octets (this has the limit); and from the browser's Blob to Blobs ready to be sent, beside WebCrypto that reads the same Blob in the same pieces
+// Twice: sealing alone, from bytes in memory to records in memory with all that the library does to them (delimiters, nonces, tags, print), beside WebCrypto
+// on the same bytes (this has the limit); and from the browser's Blob to Blobs ready to be sent, beside WebCrypto that reads the same Blob in the same pieces
 // and makes none (this shows what Blobs cost; what a whole hand-over costs is web-upload's to say).
-// WebCrypto gets 65,520 octets a call, as many in flight as the library has, and what comes is dropped.
+// WebCrypto gets 65,520 bytes a call, as many in flight as the library has, and what comes is dropped.
 
 import "../../tests/browser/namespace.js";
 import { BROWSERS, launch } from "../../tests/browser/browsers.js";
@@ -17,10 +17,10 @@ const PAGE = `<!doctype html><title>Sealing</title><script type="module">
   import { sealRecords, sealer } from "/seal.js";
   const RECORD = 65_536, INPUT = RECORD - 16, PER = 128, BYTES = 96e6;
   const ROOM = RECORD - 17;
-  // One octet more, for the last delimiter.
-  const octets = new Uint8Array(BYTES + 1);
-  for (let at = 0; at < BYTES; at += 65_536) crypto.getRandomValues(octets.subarray(at, Math.min(at + 65_536, BYTES)));
-  const blob = new Blob([octets.subarray(0, BYTES)]);
+  // One byte more, for the last delimiter.
+  const bytes = new Uint8Array(BYTES + 1);
+  for (let at = 0; at < BYTES; at += 65_536) crypto.getRandomValues(bytes.subarray(at, Math.min(at + 65_536, BYTES)));
+  const blob = new Blob([bytes.subarray(0, BYTES)]);
   const random = (length) => crypto.getRandomValues(new Uint8Array(length));
   const key = await crypto.subtle.generateKey({ name: "AES-GCM", length: 256 }, false, ["encrypt"]);
 
@@ -40,7 +40,7 @@ const PAGE = `<!doctype html><title>Sealing</title><script type="module">
           new DataView(iv.buffer).setUint32(8, at / ROOM + slot);
           return iv;
         };
-        const { tags } = await sealRecords(octets.subarray(at, to + 1), to === BYTES, key, nonce, RECORD);
+        const { tags } = await sealRecords(bytes.subarray(at, to + 1), to === BYTES, key, nonce, RECORD);
         await crypto.subtle.digest("SHA-256", tags);
       }
     },
@@ -60,10 +60,10 @@ const PAGE = `<!doctype html><title>Sealing</title><script type="module">
       }
     },
     async memory() {
-      for (let at = 0; at < BYTES; at += PER * INPUT) await encrypt(octets.subarray(at, Math.min(at + PER * INPUT, BYTES)));
+      for (let at = 0; at < BYTES; at += PER * INPUT) await encrypt(bytes.subarray(at, Math.min(at + PER * INPUT, BYTES)));
     },
   };
-  /** Millions of octets a second. */
+  /** Millions of bytes a second. */
   window.measure = async (rival) => {
     const begin = performance.now();
     await rivals[rival]();

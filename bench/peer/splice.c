@@ -1,9 +1,9 @@
-/* The floor: a socket's octets into a file by splice, and no more HTTP than a benchmark needs.
+/* The floor: a socket's bytes into a file by splice, and no more HTTP than a benchmark needs.
  *
  *     splice PORT FOLDER [sync]
  *
- * One thread a connection. A request's head is read octet after octet up to its empty line, so that none of the body is taken with it;
- * the body of Content-Length octets goes through a pipe of 1 MiB into a new file of FOLDER. With `sync` the file's octets, then its name,
+ * One thread a connection. A request's head is read byte after byte up to its empty line, so that none of the body is taken with it;
+ * the body of Content-Length bytes goes through a pipe of 1 MiB into a new file of FOLDER. With `sync` the file's bytes, then its name,
  * are on disk before the answer, as a gateway's are.
  */
 #define _GNU_SOURCE

@@ -38,7 +38,7 @@ pub fn serve(bbr: bool) {
 fn answer(mut stream: TcpStream) -> io::Result<()> {
     let mut asked = [0; 9];
     stream.read_exact(&mut asked)?;
-    let len = u64::from_be_bytes(asked[1..].try_into().expect("eight octets")) as usize;
+    let len = u64::from_be_bytes(asked[1..].try_into().expect("eight bytes")) as usize;
     match asked[0] {
         b'd' => give(&mut stream, len),
         _ => {

@@ -33,13 +33,13 @@ static int connect_to(const char *ip, const char *port)
     return fd;
 }
 
-static void write_all(int fd, const char *octets, size_t len)
+static void write_all(int fd, const char *bytes, size_t len)
 {
     while (len > 0) {
-        ssize_t written = write(fd, octets, len);
+        ssize_t written = write(fd, bytes, len);
         if (written < 0)
             fail("write");
-        octets += written;
+        bytes += written;
         len -= (size_t)written;
     }
 }
@@ -62,15 +62,15 @@ int main(int argc, char **argv)
         return 2;
     }
     int fd = connect_to(argv[1], argv[2]);
-    char octets[64 * 1024];
-    int len = snprintf(octets, sizeof octets, "GET %s HTTP/1.0\r\n\r\n", argv[3]);
-    write_all(fd, octets, (size_t)len);
+    char bytes[64 * 1024];
+    int len = snprintf(bytes, sizeof bytes, "GET %s HTTP/1.0\r\n\r\n", argv[3]);
+    write_all(fd, bytes, (size_t)len);
     if (shutdown(fd, SHUT_WR) < 0)
         fail("shutdown");
     ssize_t got;
     int head = 0;
-    while ((got = read(fd, octets, sizeof octets)) > 0) {
-        const char *end = octets + got, *body = past_head(octets, end, &head);
+    while ((got = read(fd, bytes, sizeof bytes)) > 0) {
+        const char *end = bytes + got, *body = past_head(bytes, end, &head);
         write_all(STDOUT_FILENO, body, (size_t)(end - body));
     }
     if (got < 0)

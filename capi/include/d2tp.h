@@ -54,16 +54,16 @@ int d2tp_accept(int fd, struct sockaddr *address, socklen_t *len);
 int d2tp_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags);
 int d2tp_shutdown(int fd, int how);
 
-ssize_t d2tp_recv(int fd, void *octets, size_t len, int flags);
-ssize_t d2tp_send(int fd, const void *octets, size_t len, int flags);
+ssize_t d2tp_recv(int fd, void *bytes, size_t len, int flags);
+ssize_t d2tp_send(int fd, const void *bytes, size_t len, int flags);
 /* As of TCP: no addresses, and nothing comes or goes beside the bytes. */
 ssize_t d2tp_recvmsg(int fd, struct msghdr *message, int flags);
 ssize_t d2tp_sendmsg(int fd, const struct msghdr *message, int flags);
 
 /* These take any descriptor, as their counterparts do. */
-ssize_t d2tp_read(int fd, void *octets, size_t len);
+ssize_t d2tp_read(int fd, void *bytes, size_t len);
 ssize_t d2tp_readv(int fd, const struct iovec *parts, int count);
-ssize_t d2tp_write(int fd, const void *octets, size_t len);
+ssize_t d2tp_write(int fd, const void *bytes, size_t len);
 ssize_t d2tp_writev(int fd, const struct iovec *parts, int count);
 ssize_t d2tp_sendfile(int out_fd, int in_fd, off_t *offset, size_t count);
 int d2tp_close(int fd);

@@ -43,8 +43,8 @@ impl Backlog {
     /// Puts a flow back that no socket could be made for: it is the next again.
     pub fn put_back(&self, flow: FlowStream) {
         let mut waiting = lock(&self.waiting);
-        let octet = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        match send(self.local.as_raw_fd(), &[0], octet) {
+        let byte = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        match send(self.local.as_raw_fd(), &[0], byte) {
             Ok(_) => waiting.push_front(flow),
             Err(_) => flow.reset(codes::UNREACHABLE),
         }
@@ -57,9 +57,9 @@ impl Backlog {
     /// Refuses the flow if there is no room, or nobody accepts any more.
     fn give(&self, flow: FlowStream) {
         let mut waiting = lock(&self.waiting);
-        let octet = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let byte = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         // The flow is there before its byte is seen: both are under the lock that `take` takes.
-        if waiting.len() >= self.backlog || send(self.local.as_raw_fd(), &[0], octet).is_err() {
+        if waiting.len() >= self.backlog || send(self.local.as_raw_fd(), &[0], byte).is_err() {
             return flow.reset(codes::UNREACHABLE);
         }
         waiting.push_back(flow);

@@ -220,10 +220,10 @@ fn tokio_end(local: OwnedFd) -> Result<tokio::net::UnixStream, Errno> {
 
 /// Fills a pair from the program's end, so that it is not writable; with how many bytes.
 fn fill(fd: RawFd) -> Result<usize, Errno> {
-    let (octets, mut filled) = (vec![0; FILL_BYTES], 0);
+    let (bytes, mut filled) = (vec![0; FILL_BYTES], 0);
     // A pair has a limit.
     loop {
-        match send(fd, &octets, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
+        match send(fd, &bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
             Ok(sent) => filled += sent,
             Err(Errno::EAGAIN) => return Ok(filled),
             Err(Errno::EINTR) => {}

@@ -64,11 +64,11 @@ pub async fn connect(
 }
 
 async fn drain(local: &UnixStream, mut filled: usize) -> io::Result<()> {
-    let mut octets = vec![0; COPY_BYTES];
+    let mut bytes = vec![0; COPY_BYTES];
     while filled > 0 {
         local.readable().await?;
-        let most = filled.min(octets.len());
-        match local.try_read(&mut octets[..most]) {
+        let most = filled.min(bytes.len());
+        match local.try_read(&mut bytes[..most]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => filled -= read,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -107,18 +107,18 @@ pub async fn copy(library: &'static Library, socket: Arc<Socket>, local: UnixStr
 
 /// From the program to the flow. It ends when the program has closed its end.
 async fn up(socket: &Socket, local: &UnixStream, flow: &Held) -> Result<std::convert::Infallible, End> {
-    let mut octets = vec![0; COPY_BYTES];
+    let mut bytes = vec![0; COPY_BYTES];
     loop {
         // Asked before reading: what was written before the program shut its end is found then.
         let is_shut = socket.is_shut.load(Ordering::Acquire);
         let read = match is_shut {
             // The runtime may not know yet that there is something.
-            true => read_now(local, &mut octets),
-            false => local.try_io(Interest::READABLE, || read_now(local, &mut octets)),
+            true => read_now(local, &mut bytes),
+            false => local.try_io(Interest::READABLE, || read_now(local, &mut bytes)),
         };
         match read {
             Ok(0) => break,
-            Ok(read) if flow.write(&octets[..read]).await.is_ok() => {}
+            Ok(read) if flow.write(&bytes[..read]).await.is_ok() => {}
             // Why not, the other direction tells, after what has come.
             Ok(_) => break,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -134,13 +134,13 @@ async fn up(socket: &Socket, local: &UnixStream, flow: &Held) -> Result<std::con
         }
     }
     let _ = flow.end().await;
-    closed(socket, local, &mut octets).await;
+    closed(socket, local, &mut bytes).await;
     Err(End::Closed)
 }
 
-fn read_now(local: &UnixStream, octets: &mut [u8]) -> io::Result<usize> {
+fn read_now(local: &UnixStream, bytes: &mut [u8]) -> io::Result<usize> {
     loop {
-        match recv(local.as_raw_fd(), octets, MsgFlags::MSG_DONTWAIT) {
+        match recv(local.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT) {
             Err(Errno::EINTR) => {}
             read => return Ok(read?),
         }
@@ -148,9 +148,9 @@ fn read_now(local: &UnixStream, octets: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Waits until the program has closed its end, which says no more.
-async fn closed(socket: &Socket, local: &UnixStream, octets: &mut [u8]) {
+async fn closed(socket: &Socket, local: &UnixStream, bytes: &mut [u8]) {
     loop {
-        match local.try_io(Interest::READABLE, || read_now(local, octets)) {
+        match local.try_io(Interest::READABLE, || read_now(local, bytes)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => drop(local.readable().await),
             Ok(1..) => {}
             Ok(0) | Err(_) => break,
@@ -179,7 +179,7 @@ async fn down(
     loop {
         match flow.read().await {
             Ok(None) => break,
-            Ok(Some(octets)) if is_wanted => is_wanted = write(local, &octets).await.is_ok(),
+            Ok(Some(bytes)) if is_wanted => is_wanted = write(local, &bytes).await.is_ok(),
             Ok(Some(_)) => {}
             Err(error) => return Err(End::Failed(FlowError::of(&error).map_or(Errno::ECONNRESET, broken))),
         }
@@ -202,10 +202,10 @@ fn broken(error: FlowError) -> Errno {
     }
 }
 
-async fn write(local: &UnixStream, mut octets: &[u8]) -> io::Result<()> {
-    while !octets.is_empty() {
-        match local.try_write(octets) {
-            Ok(written) => octets = &octets[written..],
+async fn write(local: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match local.try_write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => local.writable().await?,
             Err(error) => return Err(error),
         }

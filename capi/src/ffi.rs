@@ -81,7 +81,7 @@ fn find(fd: c_int) -> Result<(&'static Library, Arc<Socket>), Errno> {
 }
 
 /// What a pointer leads to.
-unsafe fn octets<'a>(start: *const c_void, len: size_t) -> Result<&'a [u8], Errno> {
+unsafe fn bytes<'a>(start: *const c_void, len: size_t) -> Result<&'a [u8], Errno> {
     if start.is_null() {
         return Err(Errno::EFAULT);
     }
@@ -91,7 +91,7 @@ unsafe fn octets<'a>(start: *const c_void, len: size_t) -> Result<&'a [u8], Errn
 
 unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> Result<SocketAddr, Errno> {
     // SAFETY: as the caller's.
-    address::read(unsafe { octets(address.cast(), len as size_t) }?)
+    address::read(unsafe { bytes(address.cast(), len as size_t) }?)
 }
 
 /// Gives `value` to the program, as much of it as there is room for, and the length in whole.
@@ -181,9 +181,9 @@ pub unsafe extern "C" fn d2tp_accept4(fd: c_int, address: *mut sockaddr, len: *m
         if !socket.is_listening() {
             return Err(Errno::EINVAL);
         }
-        let mut octet = 0_u8;
+        let mut byte = 0_u8;
         // SAFETY: there is room for one byte.
-        if last(unsafe { libc::recv(fd, (&raw mut octet).cast(), 1, 0) })? == 0 {
+        if last(unsafe { libc::recv(fd, (&raw mut byte).cast(), 1, 0) })? == 0 {
             return Err(Errno::EINVAL);
         }
         let accepted = socket.accept(library, flags)?;
@@ -343,10 +343,10 @@ fn answer_len(done: Result<ssize_t, Errno>) -> ssize_t {
 
 /// `recv`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn d2tp_recv(fd: c_int, octets: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C" fn d2tp_recv(fd: c_int, bytes: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     answer_len(before_read(fd, Whose::Socket, flags).and_then(|socket| {
         // SAFETY: as C promises; the kernel says EFAULT otherwise.
-        after_read(socket, unsafe { libc::recv(fd, octets, len, flags) })
+        after_read(socket, unsafe { libc::recv(fd, bytes, len, flags) })
     }))
 }
 
@@ -364,12 +364,12 @@ pub unsafe extern "C" fn d2tp_recvmsg(fd: c_int, message: *mut msghdr, flags: c_
 
 /// `read`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn d2tp_read(fd: c_int, octets: *mut c_void, len: size_t) -> ssize_t {
+pub unsafe extern "C" fn d2tp_read(fd: c_int, bytes: *mut c_void, len: size_t) -> ssize_t {
     answer_len(before_read(fd, Whose::Any, 0).and_then(|socket| {
         // Reading nothing tells nothing of the flow.
         let socket = socket.filter(|_| len > 0);
         // SAFETY: as C promises; the kernel says EFAULT otherwise.
-        after_read(socket, unsafe { libc::read(fd, octets, len) })
+        after_read(socket, unsafe { libc::read(fd, bytes, len) })
     }))
 }
 
@@ -384,10 +384,10 @@ pub unsafe extern "C" fn d2tp_readv(fd: c_int, parts: *const iovec, count: c_int
 
 /// `send`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn d2tp_send(fd: c_int, octets: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C" fn d2tp_send(fd: c_int, bytes: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     answer_len(before_write(fd, Whose::Socket, flags).and_then(|socket| {
         // SAFETY: as C promises; the kernel says EFAULT otherwise.
-        after_write(socket, unsafe { libc::send(fd, octets, len, flags) })
+        after_write(socket, unsafe { libc::send(fd, bytes, len, flags) })
     }))
 }
 
@@ -409,10 +409,10 @@ pub unsafe extern "C" fn d2tp_sendmsg(fd: c_int, message: *const msghdr, flags: 
 
 /// `write`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn d2tp_write(fd: c_int, octets: *const c_void, len: size_t) -> ssize_t {
+pub unsafe extern "C" fn d2tp_write(fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {
     answer_len(before_write(fd, Whose::Any, 0).and_then(|socket| {
         // SAFETY: as C promises; the kernel says EFAULT otherwise.
-        after_write(socket, unsafe { libc::write(fd, octets, len) })
+        after_write(socket, unsafe { libc::write(fd, bytes, len) })
     }))
 }
 
@@ -521,7 +521,7 @@ pub unsafe extern "C" fn d2tp_setsockopt(
             return last(unsafe { libc::setsockopt(fd, level, name, value, len) });
         }
         // SAFETY: as C promises.
-        socket.set_option(level, name, unsafe { octets(value, len as size_t) }?)?;
+        socket.set_option(level, name, unsafe { bytes(value, len as size_t) }?)?;
         Ok(0)
     }))
 }

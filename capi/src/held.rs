@@ -60,10 +60,10 @@ impl Held {
     }
 
     /// Writes all of it.
-    pub async fn write(&self, mut octets: &[u8]) -> io::Result<()> {
-        while !octets.is_empty() {
-            let written = self.each(|flow, cx| flow.poll_write(cx, octets)).await?;
-            octets = &octets[written..];
+    pub async fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = self.each(|flow, cx| flow.poll_write(cx, bytes)).await?;
+            bytes = &bytes[written..];
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let flow = FlowOptions::default();
-        let buffer = |octets| u32::try_from(octets).unwrap_or(BUFFER_MAX);
+        let buffer = |bytes| u32::try_from(bytes).unwrap_or(BUFFER_MAX);
         Self {
             deadline: None,
             size: 0,
@@ -104,22 +104,22 @@ pub enum Change {
     NetworkPath,
 }
 
-fn int(octets: &[u8]) -> Result<c_int, Errno> {
-    octets.first_chunk().map(|octets| c_int::from_ne_bytes(*octets)).ok_or(Errno::EINVAL)
+fn int(bytes: &[u8]) -> Result<c_int, Errno> {
+    bytes.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes)).ok_or(Errno::EINVAL)
 }
 
-fn positive(octets: &[u8]) -> Result<u32, Errno> {
-    u32::try_from(int(octets)?).map_err(|_| Errno::EINVAL)
+fn positive(bytes: &[u8]) -> Result<u32, Errno> {
+    u32::try_from(int(bytes)?).map_err(|_| Errno::EINVAL)
 }
 
-fn two(octets: &[u8]) -> Result<(u32, u32), Errno> {
-    let octets: &[u8; 8] = octets.first_chunk().ok_or(Errno::EINVAL)?;
-    let number = |at| positive_or_not(octets, at);
+fn two(bytes: &[u8]) -> Result<(u32, u32), Errno> {
+    let bytes: &[u8; 8] = bytes.first_chunk().ok_or(Errno::EINVAL)?;
+    let number = |at| positive_or_not(bytes, at);
     Ok((number(0), number(4)))
 }
 
-fn positive_or_not(octets: &[u8; 8], at: usize) -> u32 {
-    u32::from_ne_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
+fn positive_or_not(bytes: &[u8; 8], at: usize) -> u32 {
+    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 impl Options {
@@ -155,7 +155,7 @@ impl Options {
                 Ok(Change::NetworkPath)
             }
             (libc::SOL_SOCKET, number::BINDTODEVICE | libc::SO_BINDTODEVICE) => {
-                let name = value.split(|octet| *octet == 0).next().unwrap_or_default();
+                let name = value.split(|byte| *byte == 0).next().unwrap_or_default();
                 let name = std::str::from_utf8(name).map_err(|_| Errno::EINVAL)?;
                 if name.len() > INTERFACE_MAX {
                     return Err(Errno::EINVAL);

@@ -79,18 +79,18 @@ static void pair(int listener, int port, int *client, int *server)
     CHECK((*server = d2tp_accept(listener, NULL, NULL)) >= 0);
 }
 
-static void fill(unsigned char *octets, size_t len, unsigned seed)
+static void fill(unsigned char *bytes, size_t len, unsigned seed)
 {
     for (size_t i = 0; i < len; i++)
-        octets[i] = (unsigned char)((i * 2654435761u + seed) >> 7);
+        bytes[i] = (unsigned char)((i * 2654435761u + seed) >> 7);
 }
 
-static void write_all(int fd, const unsigned char *octets, size_t len)
+static void write_all(int fd, const unsigned char *bytes, size_t len)
 {
     while (len > 0) {
-        ssize_t written = d2tp_write(fd, octets, len);
+        ssize_t written = d2tp_write(fd, bytes, len);
         CHECK(written > 0);
-        octets += written;
+        bytes += written;
         len -= (size_t)written;
     }
 }
@@ -115,15 +115,15 @@ static void numbers(void)
 {
     struct sockaddr_in address = at(1);
     struct sockaddr *any = (struct sockaddr *)&address;
-    char octet = 0;
+    char byte = 0;
     int value = 0, fd = new_socket(), foreign[2];
     socklen_t len = sizeof value;
     uint64_t id;
     FAILS(d2tp_socket(AF_UNIX, SOCK_STREAM, 0), EAFNOSUPPORT);
     FAILS(d2tp_socket(AF_INET, SOCK_DGRAM, 0), EPROTOTYPE);
     FAILS(d2tp_socket(AF_INET, SOCK_STREAM, IPPROTO_UDP), EPROTONOSUPPORT);
-    FAILS(d2tp_recv(fd, &octet, 1, 0), ENOTCONN);
-    FAILS(d2tp_send(fd, &octet, 1, 0), ENOTCONN);
+    FAILS(d2tp_recv(fd, &byte, 1, 0), ENOTCONN);
+    FAILS(d2tp_send(fd, &byte, 1, 0), ENOTCONN);
     FAILS(d2tp_shutdown(fd, SHUT_WR), ENOTCONN);
     FAILS(d2tp_shutdown(fd, 7), EINVAL);
     FAILS(d2tp_getpeername(fd, any, &len), ENOTCONN);
@@ -139,15 +139,15 @@ static void numbers(void)
     CHECK(d2tp_isd2tpsocket(fd) == 1);
     CHECK(d2tp_close(fd) == 0);
     FAILS(d2tp_close(fd), EBADF);
-    FAILS(d2tp_recv(fd, &octet, 1, 0), EBADF);
+    FAILS(d2tp_recv(fd, &byte, 1, 0), EBADF);
     FAILS(d2tp_listen(-1, 1), EBADF);
     /* Others' descriptors are no sockets of ours; calls that take any take these. */
     CHECK(pipe(foreign) == 0);
-    FAILS(d2tp_send(foreign[1], &octet, 1, 0), ENOTSOCK);
+    FAILS(d2tp_send(foreign[1], &byte, 1, 0), ENOTSOCK);
     FAILS(d2tp_listen(foreign[1], 1), ENOTSOCK);
     FAILS(d2tp_getsockopt(foreign[1], SOL_SOCKET, SO_ERROR, &value, &len), ENOTSOCK);
     CHECK(d2tp_isd2tpsocket(foreign[1]) == 0);
-    CHECK(d2tp_write(foreign[1], "x", 1) == 1 && d2tp_read(foreign[0], &octet, 1) == 1 && octet == 'x');
+    CHECK(d2tp_write(foreign[1], "x", 1) == 1 && d2tp_read(foreign[0], &byte, 1) == 1 && byte == 'x');
     CHECK(d2tp_close(foreign[0]) == 0 && d2tp_close(foreign[1]) == 0);
 }
 
@@ -177,12 +177,12 @@ static void options(void)
 /* How much a writer gets rid of while nobody reads. */
 static size_t stuffed(int fd)
 {
-    static unsigned char octets[LONG];
+    static unsigned char bytes[LONG];
     size_t len = 0;
     CHECK(d2tp_fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
-    fill(octets, LONG, 5);
+    fill(bytes, LONG, 5);
     while (ready(fd, POLLOUT, 500) & POLLOUT) {
-        ssize_t written = d2tp_write(fd, octets + len % LONG, LONG - len % LONG);
+        ssize_t written = d2tp_write(fd, bytes + len % LONG, LONG - len % LONG);
         CHECK(written > 0);
         len += (size_t)written;
     }
@@ -195,7 +195,7 @@ static void thresholds_bound_what_comes(int listener, int port)
     struct d2tp_rcvbufth *both[] = {&narrow, &wide};
     size_t len[2];
     for (int i = 0; i < 2; i++) {
-        static unsigned char octets[LONG], wanted[LONG];
+        static unsigned char bytes[LONG], wanted[LONG];
         int client = new_socket(), server, seconds = 3600, left;
         socklen_t size = sizeof left;
         CHECK(d2tp_setsockopt(client, SOL_SOCKET, D2TP_SO_RCVBUFTH, both[i], sizeof narrow) == 0);
@@ -208,11 +208,11 @@ static void thresholds_bound_what_comes(int listener, int port)
         CHECK(d2tp_close(server) == 0);
         fill(wanted, LONG, 5);
         for (size_t at = 0; at < len[i];) {
-            ssize_t read = d2tp_read(client, octets, LONG - at % LONG);
-            CHECK(read > 0 && memcmp(octets, wanted + at % LONG, (size_t)read) == 0);
+            ssize_t read = d2tp_read(client, bytes, LONG - at % LONG);
+            CHECK(read > 0 && memcmp(bytes, wanted + at % LONG, (size_t)read) == 0);
             at += (size_t)read;
         }
-        CHECK(d2tp_read(client, octets, 1) == 0);
+        CHECK(d2tp_read(client, bytes, 1) == 0);
         CHECK(d2tp_close(client) == 0);
     }
     CHECK(len[1] > len[0] + (6 << 20));
@@ -228,12 +228,12 @@ static double seconds_now(void)
 static void a_deadline_ends_a_flow_when_it_has_passed(int listener, int port)
 {
     int client = new_socket(), server, seconds = 3;
-    char octet;
+    char byte;
     CHECK(d2tp_setsockopt(client, SOL_SOCKET, D2TP_SO_DEADLINE, &seconds, sizeof seconds) == 0);
     double begun = seconds_now();
     CHECK(dial(client, port) == 0);
     CHECK((server = d2tp_accept(listener, NULL, NULL)) >= 0);
-    FAILS(d2tp_recv(client, &octet, 1, 0), ETIMEDOUT);
+    FAILS(d2tp_recv(client, &byte, 1, 0), ETIMEDOUT);
     double passed = seconds_now() - begun;
     CHECK(passed >= 3 && passed < 8);
     /* Here the other end waits for a minute yet; it is given up. */
@@ -245,9 +245,9 @@ static void a_deadline_ends_a_flow_when_it_has_passed(int listener, int port)
 static void messages(int listener, int port)
 {
     int client = new_socket(), server, pair[2];
-    char octets[16] = {0}, more[16] = {0}, beside[CMSG_SPACE(sizeof(int))] = {0};
+    char bytes[16] = {0}, more[16] = {0}, beside[CMSG_SPACE(sizeof(int))] = {0};
     struct sockaddr_in nobody = at(1), from;
-    struct iovec parts[] = {{"ab", 2}, {"cde", 3}}, into[] = {{octets, 3}, {more, 5}};
+    struct iovec parts[] = {{"ab", 2}, {"cde", 3}}, into[] = {{bytes, 3}, {more, 5}};
     struct msghdr message = {.msg_name = &nobody, .msg_namelen = sizeof nobody, .msg_iov = parts, .msg_iovlen = 2};
     struct msghdr read = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = into, .msg_iovlen = 2, .msg_control = beside, .msg_controllen = sizeof beside};
     CHECK(dial(client, port) == 0);
@@ -262,10 +262,10 @@ static void messages(int listener, int port)
     passed->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(passed), &pair[1], sizeof(int));
     CHECK(d2tp_sendmsg(client, &message, MSG_NOSIGNAL) == 5);
-    CHECK(close(pair[1]) == 0 && d2tp_read(pair[0], octets, 1) == 0 && close(pair[0]) == 0);
+    CHECK(close(pair[1]) == 0 && d2tp_read(pair[0], bytes, 1) == 0 && close(pair[0]) == 0);
     CHECK(ready(server, POLLIN, 20000) == POLLIN);
     CHECK(d2tp_recvmsg(server, &read, MSG_PEEK) == 5 && read.msg_namelen == 0 && read.msg_controllen == 0);
-    CHECK(memcmp(octets, "abc", 3) == 0 && memcmp(more, "de", 2) == 0);
+    CHECK(memcmp(bytes, "abc", 3) == 0 && memcmp(more, "de", 2) == 0);
     CHECK(d2tp_send(client, "fgh", 3, 0) == 3);
     read.msg_control = NULL;
     CHECK(d2tp_recvmsg(server, &read, MSG_WAITALL) == 8 && memcmp(more, "defgh", 5) == 0);
@@ -282,7 +282,7 @@ static void not_blocking(int listener, int port)
     socklen_t len = sizeof value;
     uint64_t id = 0, other = 0;
     unsigned char host[20], also[20];
-    char octets[8] = {0};
+    char bytes[8] = {0};
     CHECK(d2tp_fcntl(client, F_SETFL, O_NONBLOCK) == 0);
     CHECK(d2tp_fcntl(client, F_GETFL) & O_NONBLOCK);
     FAILS(dial(client, port), EINPROGRESS);
@@ -298,14 +298,14 @@ static void not_blocking(int listener, int port)
     CHECK(d2tp_fcntl(listener, F_SETFL, 0) == 0);
     CHECK(d2tp_getflowid(client, &id) == 0 && d2tp_getflowid(server, &other) == 0 && id == other);
     CHECK(d2tp_gethostid(client, host) == 0 && d2tp_gethostid(server, also) == 0 && memcmp(host, also, 20) == 0);
-    FAILS(d2tp_read(client, octets, 1), EAGAIN);
+    FAILS(d2tp_read(client, bytes, 1), EAGAIN);
     struct iovec parts[] = {{"ab", 2}, {"cd", 2}};
     CHECK(d2tp_writev(client, parts, 2) == 4);
     CHECK(ready(server, POLLIN, 20000) == POLLIN);
-    CHECK(d2tp_recv(server, octets, 8, MSG_PEEK) == 4);
+    CHECK(d2tp_recv(server, bytes, 8, MSG_PEEK) == 4);
     CHECK(d2tp_ioctl(server, FIONREAD, &value) == 0 && value == 4);
-    struct iovec into = {octets, 8};
-    CHECK(d2tp_readv(server, &into, 1) == 4 && memcmp(octets, "abcd", 4) == 0);
+    struct iovec into = {bytes, 8};
+    CHECK(d2tp_readv(server, &into, 1) == 4 && memcmp(bytes, "abcd", 4) == 0);
     /* epoll and select are the kernel's. */
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN};
@@ -316,17 +316,17 @@ static void not_blocking(int listener, int port)
     FD_ZERO(&set);
     FD_SET(client, &set);
     CHECK(d2tp_select(client + 1, &set, NULL, NULL, NULL) == 1 && FD_ISSET(client, &set));
-    CHECK(read(client, octets, 8) == 1 && octets[0] == 'e');
+    CHECK(read(client, bytes, 8) == 1 && bytes[0] == 'e');
     /* Half closed, and answered after that. */
     CHECK(d2tp_shutdown(client, SHUT_WR) == 0);
     FAILS(d2tp_send(client, "x", 1, MSG_NOSIGNAL), EPIPE);
-    CHECK(d2tp_read(server, octets, 1) == 0);
+    CHECK(d2tp_read(server, bytes, 1) == 0);
     CHECK(d2tp_write(server, "late", 4) == 4);
     CHECK(ready(client, POLLIN, 20000) & POLLIN);
-    CHECK(d2tp_read(client, octets, 8) == 4);
+    CHECK(d2tp_read(client, bytes, 8) == 4);
     CHECK(d2tp_close(server) == 0);
     CHECK(ready(client, POLLIN, 20000) & POLLIN);
-    CHECK(d2tp_read(client, octets, 8) == 0);
+    CHECK(d2tp_read(client, bytes, 8) == 0);
     CHECK(d2tp_close(client) == 0);
     close(epoll);
 }
@@ -348,7 +348,7 @@ static void refusals(int port)
 static void resets(int listener, int port)
 {
     int client, server;
-    char octets[8];
+    char bytes[8];
     struct linger at_once = {1, 0};
     pair(listener, port, &client, &server);
     CHECK(d2tp_write(server, "last", 4) == 4);
@@ -357,20 +357,20 @@ static void resets(int listener, int port)
     CHECK(d2tp_close(server) == 0);
     /* What came before is read; then the kernel itself says that it is a reset, and no end. */
     CHECK(ready(client, 0, 20000) & POLLERR);
-    CHECK(d2tp_read(client, octets, 8) == 4);
-    FAILS(d2tp_read(client, octets, 8), ECONNRESET);
-    CHECK(d2tp_read(client, octets, 8) == 0);
+    CHECK(d2tp_read(client, bytes, 8) == 4);
+    FAILS(d2tp_read(client, bytes, 8), ECONNRESET);
+    CHECK(d2tp_read(client, bytes, 8) == 0);
     FAILS(d2tp_send(client, "x", 1, MSG_NOSIGNAL), EPIPE);
     CHECK(d2tp_close(client) == 0);
 }
 
 static void closing_delivers(int listener, int port)
 {
-    static unsigned char octets[LONG];
+    static unsigned char bytes[LONG];
     int client, server;
     pair(listener, port, &client, &server);
-    fill(octets, LONG, 1);
-    write_all(client, octets, LONG);
+    fill(bytes, LONG, 1);
+    write_all(client, bytes, LONG);
     CHECK(d2tp_close(client) == 0);
     expect(server, 1);
     CHECK(d2tp_close(server) == 0);
@@ -386,11 +386,11 @@ static void closing_delivers(int listener, int port)
 
 static void *send_one(void *fd)
 {
-    unsigned char *octets = malloc(LONG);
-    fill(octets, LONG, 7);
-    write_all(*(int *)fd, octets, LONG);
+    unsigned char *bytes = malloc(LONG);
+    fill(bytes, LONG, 7);
+    write_all(*(int *)fd, bytes, LONG);
     CHECK(d2tp_shutdown(*(int *)fd, SHUT_WR) == 0);
-    free(octets);
+    free(bytes);
     return NULL;
 }
 
@@ -417,24 +417,24 @@ static void threads(int listener, int port)
 static void forks(int listener, int port)
 {
     int client, server, status;
-    char octets[8];
+    char bytes[8];
     pair(listener, port, &client, &server);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         /* The parent carries what the child reads and writes. */
-        CHECK(d2tp_read(server, octets, 8) == 4);
+        CHECK(d2tp_read(server, bytes, 8) == 4);
         CHECK(d2tp_write(server, "fork", 4) == 4);
         FAILS(d2tp_socket(AF_INET, SOCK_STREAM, 0), EOPNOTSUPP);
-        CHECK(d2tp_read(server, octets, 8) == 0);
+        CHECK(d2tp_read(server, bytes, 8) == 0);
         exit(0);
     }
     CHECK(d2tp_close(server) == 0);
     CHECK(d2tp_write(client, "ping", 4) == 4);
-    CHECK(d2tp_read(client, octets, 8) == 4 && memcmp(octets, "fork", 4) == 0);
+    CHECK(d2tp_read(client, bytes, 8) == 4 && memcmp(bytes, "fork", 4) == 0);
     CHECK(d2tp_shutdown(client, SHUT_WR) == 0);
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    CHECK(d2tp_read(client, octets, 8) == 0);
+    CHECK(d2tp_read(client, bytes, 8) == 0);
     CHECK(d2tp_close(client) == 0);
 }
 
@@ -449,11 +449,11 @@ static void listeners(int listener, int port)
     CHECK(d2tp_getsockopt(listener, SOL_SOCKET, SO_ACCEPTCONN, &value, &len) == 0 && value == 1);
     /* Once it is free, the same socket can have it; flows that were accepted go on. */
     int client, server;
-    char octet;
+    char byte;
     pair(listener, port, &client, &server);
     CHECK(d2tp_close(listener) == 0);
     CHECK(d2tp_listen(other, 1) == 0);
-    CHECK(d2tp_write(client, "x", 1) == 1 && d2tp_read(server, &octet, 1) == 1);
+    CHECK(d2tp_write(client, "x", 1) == 1 && d2tp_read(server, &byte, 1) == 1);
     CHECK(d2tp_close(client) == 0 && d2tp_close(server) == 0);
     pair(other, port, &client, &server);
     CHECK(d2tp_close(client) == 0 && d2tp_close(server) == 0 && d2tp_close(other) == 0);
@@ -485,19 +485,19 @@ static int away(const char *device)
 /* Says all and leaves at once, by what main returns. */
 static int leave(const char *device, int port)
 {
-    static unsigned char octets[LONG];
+    static unsigned char bytes[LONG];
     int fd = new_socket();
     CHECK(d2tp_setup(device) == 0);
     CHECK(dial(fd, port) == 0);
-    fill(octets, LONG, 9);
-    write_all(fd, octets, LONG);
+    fill(bytes, LONG, 9);
+    write_all(fd, bytes, LONG);
     return 0;
 }
 
-/* Downloads over the way that an option names, and says how many octets that were, or why not. */
+/* Downloads over the way that an option names, and says how many bytes that were, or why not. */
 static int by_way(const char *option, const char *device, const char *host, int port)
 {
-    static char octets[65536];
+    static char bytes[65536];
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     int fd = new_socket(), on = 1;
     ssize_t read, len = 0;
@@ -513,7 +513,7 @@ static int by_way(const char *option, const char *device, const char *host, int 
     }
     FAILS(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_WIFIONLY, &on, sizeof on), EISCONN);
     CHECK(d2tp_write(fd, "GET / HTTP/1.0\r\n\r\n", 18) == 18);
-    while ((read = d2tp_read(fd, octets, sizeof octets)) > 0)
+    while ((read = d2tp_read(fd, bytes, sizeof bytes)) > 0)
         len += read;
     CHECK(read == 0);
     printf("%zd\n", len);

@@ -126,20 +126,20 @@ impl Drop for Running {
     }
 }
 
-fn digest(octets: &[u8]) -> String {
-    hex(ring::digest::digest(&ring::digest::SHA256, octets).as_ref())
+fn digest(bytes: &[u8]) -> String {
+    hex(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref())
 }
 
-fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A file to be fetched.
 fn file(place: &Place) -> (PathBuf, String) {
-    let octets: Vec<u8> = (0..LEN as u64).map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u8).collect();
+    let bytes: Vec<u8> = (0..LEN as u64).map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u8).collect();
     let path = place.path("file");
-    fs::write(&path, &octets).unwrap();
-    (path, digest(&octets))
+    fs::write(&path, &bytes).unwrap();
+    (path, digest(&bytes))
 }
 
 #[test]

@@ -168,7 +168,7 @@ app.post("/photos", signedIn, once, upload.array("photo", FILES_MAX), fromOurFor
   response.status(201).json({ photos });
 });
 app.use((error, _request, response, _next) => {
-  // Also if the connection broke after the last octet, when no answer is finished any more.
+  // Also if the connection broke after the last byte, when no answer is finished any more.
   response.locals.forget?.();
   response.status(error.status ?? 400).json({ error: error.message });
 });

@@ -35,13 +35,13 @@ export async function startApplication(pages, answers = []) {
   return { uploads, until, stop };
 }
 
-/** The entries of a multipart body, in order: `[name, text]`, or `[name, { name, octets }]` for a file. */
+/** The entries of a multipart body, in order: `[name, text]`, or `[name, { name, bytes }]` for a file. */
 export async function entries({ type, body }) {
   const form = await new Response(body, { headers: { "Content-Type": type } }).formData();
-  return Promise.all([...form].map(async ([name, value]) => [name, typeof value === "string" ? value : { name: value.name, octets: Buffer.from(await value.arrayBuffer()) }]));
+  return Promise.all([...form].map(async ([name, value]) => [name, typeof value === "string" ? value : { name: value.name, bytes: Buffer.from(await value.arrayBuffer()) }]));
 }
 
-/** A multipart body as text, a character for each octet, with the border that every sender draws anew as one word. */
+/** A multipart body as text, a character for each byte, with the border that every sender draws anew as one word. */
 export function withoutBorder({ type, body }) {
   return body.toString("latin1").replaceAll(/boundary=(.+)$/.exec(type)[1], "border");
 }

@@ -40,7 +40,7 @@ scenarios(({ browser, test }) => {
     assert.deepEqual(scene.phases, ["looking", "asking", "looking", "handing", "free"]);
     assert.deepEqual(free, { ...free, way: "direct", gateway: "hoop.local:4667", sent: free.total });
     const sent = scene.states.filter(({ phase }) => phase === "handing").map(({ sent }) => sent);
-    assert.ok(sent.some((octets) => octets > 0 && octets < free.total), "there is progress");
+    assert.ok(sent.some((bytes) => bytes > 0 && bytes < free.total), "there is progress");
     // Only the first three parts begin before a preflight is answered.
     const [preflights, parts] = [isPreflight, isPart].map((is) => scene.requests.filter(is).length);
     assert.ok(preflights >= 1 && preflights <= 3 && parts > 3, scene.requests.join("\n"));
@@ -128,11 +128,11 @@ scenarios(({ browser, test }) => {
       if (browser === "firefox") await scene.answer("bridge", "proceed");
       await gone;
       assert.equal(await scene.page.title(), "Thanks");
-      const octets = await readFile(photo.path);
+      const bytes = await readFile(photo.path);
       assert.equal(application.uploads.length, 1);
       const [upload] = application.uploads;
       assert.equal(upload.url, "/album?year=2026");
-      assert.deepEqual(await entries(upload), [["caption", "grün & blau"], ["photo", { name: "a.jpg", octets }], ["album", "garden"]]);
+      assert.deepEqual(await entries(upload), [["caption", "grün & blau"], ["photo", { name: "a.jpg", bytes }], ["album", "garden"]]);
     } finally {
       await application.stop();
     }

@@ -86,8 +86,8 @@ scenarios(({ test }) => {
 
   async function assertSame(application, photo, count) {
     await application.until(count);
-    const octets = await readFile(photo.path);
-    for (const upload of application.uploads) assert.deepEqual(await entries(upload), [["photo", { name: "a.jpg", octets }]]);
+    const bytes = await readFile(photo.path);
+    for (const upload of application.uploads) assert.deepEqual(await entries(upload), [["photo", { name: "a.jpg", bytes }]]);
     assert.equal(application.uploads.length, count);
   }
 

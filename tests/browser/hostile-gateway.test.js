@@ -70,7 +70,7 @@ const problem = (code, status = 403) => said(status, { "Content-Type": "applicat
 const both = (answer) => ({ PUT: answer, HEAD: answer });
 const noise = (request) => request.socket.end(Buffer.from("ffd8ffe000104a4600000000", "hex"));
 
-/** One octet after another. */
+/** One byte after another. */
 function drip(request, response) {
   request.resume();
   response.writeHead(200, { "Content-Type": "application/json" });
@@ -90,13 +90,13 @@ const AT_THE_PROBE = {
   "a page with script": [{ "/test": html(SCRIPT) }, "not-hoop"],
   "JSON that is null": [{ "/test": said(200, {}, "null") }, "not-hoop"],
   "an answer without end": [{ "/test": endless }, "not-hoop"],
-  "one octet after another": [{ "/test": drip }, "no-gateway"],
+  "one byte after another": [{ "/test": drip }, "no-gateway"],
   "a redirect to the service": [{ "/test": said(302, { Location: "https://photos.example/hoop/settings" }) }, "no-gateway"],
   "no leave for pages": [{ OPTIONS: said(403) }, "no-gateway"],
   "no room": [{ "/test": said(503, { "Retry-After": "31536000" }) }, "spool-full"],
 };
 
-/** Once octets are with a stranger, the service gets the same sealed upload, so that what he may deliver is no second one. */
+/** Once bytes are with a stranger, the service gets the same sealed upload, so that what he may deliver is no second one. */
 const AT_THE_UPLOAD = {
   "noise": [both(noise)],
   "a page with script": [both(html(SCRIPT))],
@@ -115,7 +115,7 @@ const AT_THE_UPLOAD = {
   "a receipt for another service": [both(claim(201, "stored", {}, OWN_KEY, { origin: "https://evil.example" }))],
   "a receipt that nobody signed": [both(claim(201, "stored", { "Hoop-Receipt": Buffer.alloc(126, 1).toString("base64url") }))],
   "a 201 about another length": [both(claim(201, "stored", { "Hoop-Total": "7" }))],
-  "one octet after another": [both(drip)],
+  "one byte after another": [both(drip)],
   "a redirect in a circle": [both((request, response) => said(307, { Location: request.url })(request, response))],
   "\"stored\" for the first segment, unread": [
     both((request, response) => {
@@ -167,7 +167,7 @@ const RECORD = 65_536;
 
 /** What the true gateway made of it. */
 const spoilt = [];
-/** Says "stored", and has something else delivered: `spoil` gets the octets and the total, and returns both. */
+/** Says "stored", and has something else delivered: `spoil` gets the bytes and the total, and returns both. */
 const delivering = (spoil) => async (request, response) => {
   const [first, , length] = request.headers["content-range"].match(/\d+/g).map(Number);
   const [body, total] = spoil(Buffer.concat(await request.toArray()), length);
@@ -179,11 +179,11 @@ const delivering = (spoil) => async (request, response) => {
   spoilt.push(answer.statusCode < 300 ? "taken" : `refused: ${told}`);
   claim(201, "stored")(request, response);
 };
-const altered = (octets, total) => {
-  for (let at = 100; at < octets.length; at += RECORD) octets[at] ^= 1;
-  return [octets, total];
+const altered = (bytes, total) => {
+  for (let at = 100; at < bytes.length; at += RECORD) bytes[at] ^= 1;
+  return [bytes, total];
 };
-const stretched = (octets, total) => [octets.subarray(0, 2 * RECORD), total + RECORD];
+const stretched = (bytes, total) => [bytes.subarray(0, 2 * RECORD), total + RECORD];
 const forgotten = said(404);
 const stored = claim(201, "stored");
 const word = (state) => claim(200, state);

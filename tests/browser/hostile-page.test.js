@@ -1,5 +1,5 @@
 // A page of somebody else's does what it can with a gateway in its visitor's house: nothing of it is kept there, nothing can be read, and the site whose name it
-// takes in vain gets nothing. What it sends is sealed as it should be, so that only who it is stands in its way; at the end the same octets are taken from a program.
+// takes in vain gets nothing. What it sends is sealed as it should be, so that only who it is stands in its way; at the end the same bytes are taken from a program.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -28,15 +28,15 @@ const PRELUDE = 128;
 const PAGE = `<!doctype html><title>Win a prize</title><button onclick="bridge = open('${GATEWAY}/bridge', '_blank', 'popup')">Win</button>
 <script>heard = []; addEventListener("message", ({ data }) => heard.push(data))</script>`;
 
-/** What a device of another visitor's has ready: an upload of a photo, as octets that any gateway takes. */
+/** What a device of another visitor's has ready: an upload of a photo, as bytes that any gateway takes. */
 async function sealed(house, photo) {
   const path = `${photo.path}.sealed`;
   await promisify(execFile)(HOOP, [
     "seal", "-F", `photo=@${photo.path}`, "--ca", house.file("certificate.pem"), "--resolve", "photos.example:443:127.0.0.1", "--state", house.file("device"),
     "-o", path, `${house.origin}/photos`,
   ]);
-  const octets = await readFile(path);
-  return { path, photo, octets, id: octets.subarray(26, 42).toString("hex") };
+  const bytes = await readFile(path);
+  return { path, photo, bytes, id: bytes.subarray(26, 42).toString("hex") };
 }
 
 /** The gateway's answer to a program. */
@@ -47,8 +47,8 @@ scenarios(({ test, browser }) => {
     const { house, page } = scene;
     const link = house.links.gateway;
     const theirs = await sealed(house, await house.photo("theirs.jpg"));
-    assert.equal(await handOver(theirs.octets), 201);
-    const { path, octets, id, photo } = await sealed(house, await house.photo("a.jpg", BEACON));
+    assert.equal(await handOver(theirs.bytes), 201);
+    const { path, bytes, id, photo } = await sealed(house, await house.photo("a.jpg", BEACON));
     const pages = { "/": PAGE, "/sealed": pathToFileURL(path) };
     for (const where of [{ port: 8443 }, { port: 8080, plain: true }]) {
       const server = await startPages(pages, { name: "evil.example", ...where });
@@ -130,7 +130,7 @@ scenarios(({ test, browser }) => {
         frame.contentWindow.eval(`(message, target) => parent.bridge.postMessage(message, target)`)({ ...own, id: "0".repeat(32) }, gateway);
         say(own);
         say({ hoop: 1, type: "look", seq: 3 });
-      }, GATEWAY, DEST, id, octets.length, octets.subarray(0, PRELUDE).toString("base64url"));
+      }, GATEWAY, DEST, id, bytes.length, bytes.subarray(0, PRELUDE).toString("base64url"));
       await page.waitForFunction("heard.some(({ type }) => type === 'answer')");
       const heard = (await page.evaluate("heard")).filter(({ type }) => type !== "hello" && type !== "progress");
       assert.deepEqual(heard.map(({ type, code, seq, id }) => [type, code ?? id, seq].filter((part) => part !== undefined)), [
@@ -157,18 +157,18 @@ scenarios(({ test, browser }) => {
       await page.goto(REBOUND);
       await link.turn(BEHIND);
       const came = await page.evaluate(async (dest, id, sealed) => {
-        const body = Uint8Array.from(atob(sealed), (octet) => octet.charCodeAt(0));
+        const body = Uint8Array.from(atob(sealed), (byte) => byte.charCodeAt(0));
         const headers = { "Hoop-Version": "1" };
         const asked = [["/test", { headers }], ["/", {}], [`/monitor?ID=${id}`, { headers }], [`/offload?dest=${encodeURIComponent(dest)}`, { method: "POST", headers, body }], ["/bridge", {}]];
         return Promise.all(asked.map(([path, options]) => fetch(path, options).then(async (response) => [response.status, (await response.json()).code])));
-      }, DEST, theirs.id, octets.toString("base64"));
+      }, DEST, theirs.id, bytes.toString("base64"));
       assert.deepEqual(came, Array(5).fill([421, "host-forbidden"]));
     });
 
     await house.assertArrived(theirs.photo);
     const { recent } = await (await fetch(GATEWAY_ITSELF, { headers: { Accept: "application/json" } })).json();
-    assert.deepEqual(recent.map(({ total }) => total), [theirs.octets.length], "of the page's nothing was kept");
-    assert.equal(await handOver(octets), 201, "though it was in order");
+    assert.deepEqual(recent.map(({ total }) => total), [theirs.bytes.length], "of the page's nothing was kept");
+    assert.equal(await handOver(bytes), 201, "though it was in order");
     await house.assertArrived(theirs.photo, photo);
   });
 });

@@ -22,7 +22,7 @@ const BEHIND_LINK = { service: 1443, gateway: 14667, wall: 18000 };
 const DELIVERY_ADDRESS = "127.0.0.2";
 const ORIGIN = "https://photos.example";
 const ADDRESS = "127.0.0.1";
-/** When every photo was changed last, so that only their octets tell two of the same name and length apart. */
+/** When every photo was changed last, so that only their bytes tell two of the same name and length apart. */
 const TAKEN_AT = 1_790_000_000;
 
 export class House {
@@ -133,7 +133,7 @@ export class House {
     return `${ADDRESS}:${this.links[role] ? BEHIND_LINK[role] : port}`;
   }
 
-  /** A new file of random octets, in a folder of its own, and what is known of it. */
+  /** A new file of random bytes, in a folder of its own, and what is known of it. */
   async photo(name, bytes = 100_000) {
     const content = randomBytes(bytes);
     const file = path.join(await mkdtemp(this.file("photo-")), name);
@@ -159,7 +159,7 @@ export class House {
     return lines.map((line) => JSON.parse(line));
   }
 
-  /** Waits until as many photos are at the wall as are given, and compares them with these octet by octet; no other photo and no
+  /** Waits until as many photos are at the wall as are given, and compares them with these byte by byte; no other photo and no
    *  second copy may be there. */
   async assertArrived(...photos) {
     await this.wall.until(() => this.arrived.length >= photos.length, `has ${photos.length} photos`);
@@ -184,6 +184,6 @@ async function onceKnown(url, options) {
   return answer;
 }
 
-function sha256(octets) {
-  return createHash("sha256").update(octets).digest("hex");
+function sha256(bytes) {
+  return createHash("sha256").update(bytes).digest("hex");
 }

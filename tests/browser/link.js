@@ -1,13 +1,13 @@
-// What lies between a browser and a server, when a test wants to slow it down, hold it at a certain octet, or cut it.
+// What lies between a browser and a server, when a test wants to slow it down, hold it at a certain byte, or cut it.
 
 import { once } from "node:events";
 import net from "node:net";
 
 /** A TCP link on loopback. What goes from the browser to the server is counted and can be held; the way back is free. */
 export class Link {
-  /** Octets that have come from the browser, on all connections. */
+  /** Bytes that have come from the browser, on all connections. */
   taken = 0;
-  /** Octets a second that each connection may carry to the server; Infinity: as fast as it goes. */
+  /** Bytes a second that each connection may carry to the server; Infinity: as fast as it goes. */
   rate = Infinity;
   #to;
   #server = null;
@@ -25,9 +25,9 @@ export class Link {
     return link;
   }
 
-  /** Resolves when `octets` more have come; what comes after them is held until `release()`. */
-  holdAfter(octets) {
-    return new Promise((resolve) => this.#holds.push({ at: this.taken + octets, resolve }));
+  /** Resolves when `bytes` more have come; what comes after them is held until `release()`. */
+  holdAfter(bytes) {
+    return new Promise((resolve) => this.#holds.push({ at: this.taken + bytes, resolve }));
   }
 
   release() {

@@ -20,7 +20,7 @@ const stepsDone = (page) => page.$eval(".chain", (chain) => chain.querySelectorA
 const textOf = (page, selector) => page.$eval(selector, (element) => element.textContent);
 
 scenarios(({ browser, test }) => {
-  test("the gateway's pages show an upload from its first octets to its delivery without a reload, and tell as much with script off", {
+  test("the gateway's pages show an upload from its first bytes to its delivery without a reload, and tell as much with script off", {
     permission: "granted", house: { links: ["gateway", "delivery"] },
   }, async (scene) => {
     const { house } = scene;

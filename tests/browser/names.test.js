@@ -68,8 +68,8 @@ scenarios(({ test, browser }) => {
   async function assertCame(application, photo, fields) {
     await application.until(1);
     assert.equal(application.uploads.length, 1);
-    const octets = await readFile(photo.path);
-    assert.deepEqual(await entries(application.uploads[0]), [["photo", { name: photo.name, octets }], ...fields]);
+    const bytes = await readFile(photo.path);
+    assert.deepEqual(await entries(application.uploads[0]), [["photo", { name: photo.name, bytes }], ...fields]);
   }
 
   /** Firefox can only ask for the gateway's window. The document's own members may be hidden, so the driver's selectors do not work. */

@@ -60,7 +60,7 @@ scenarios(({ test, browser }) => {
     assert.equal(application.uploads.length, 2);
   });
 
-  test("five hundred files arrive as one upload, in order, octet by octet", OWN, async (scene, t) => {
+  test("five hundred files arrive as one upload, in order, byte by byte", OWN, async (scene, t) => {
     const application = await showing(t, { "/": PAGE + SIMPLE });
     const photos = [];
     for (let count = 0; count < 500; count++) photos.push(await scene.house.photo(`${count}.jpg`, count * 7));
@@ -70,7 +70,7 @@ scenarios(({ test, browser }) => {
     await proceed(scene);
     await scene.state("free");
     await application.until(1);
-    const files = await Promise.all(photos.map(async ({ name, path }) => ["photo", { name, octets: await readFile(path) }]));
+    const files = await Promise.all(photos.map(async ({ name, path }) => ["photo", { name, bytes: await readFile(path) }]));
     assert.deepEqual(await entries(application.uploads[0]), [...files, ["album", "garden"]]);
     assert.equal(application.uploads.length, 1);
   });
@@ -107,7 +107,7 @@ scenarios(({ test, browser }) => {
     await proceed(scene);
     await scene.state("free");
     await application.until(1);
-    assert.deepEqual(await entries(application.uploads[0]), [["photo", { name: "a.jpg", octets: await readFile(photo.path) }], ["album", "garden"]]);
+    assert.deepEqual(await entries(application.uploads[0]), [["photo", { name: "a.jpg", bytes: await readFile(photo.path) }], ["album", "garden"]]);
     assert.equal(application.uploads.length, 1);
   });
 

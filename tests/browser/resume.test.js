@@ -39,7 +39,7 @@ async function breakOff(scene, photo) {
   await gateway.mend();
   scene.states.length = 0;
   const { stored } = await scene.house.ask(id);
-  assert.ok(stored > 0 && stored < PHOTO, `${stored} octets are at the gateway`);
+  assert.ok(stored > 0 && stored < PHOTO, `${stored} bytes are at the gateway`);
   return { id, stored };
 }
 
@@ -57,7 +57,7 @@ scenarios(({ test, browser }) => {
     assert.equal(free.id, id);
     assert.ok(free.resumed);
     const taken = house.links.gateway.taken - before;
-    assert.ok(taken <= free.total - stored + HEADS, `${taken} octets came, and ${free.total - stored} were missing`);
+    assert.ok(taken <= free.total - stored + HEADS, `${taken} bytes came, and ${free.total - stored} were missing`);
     await house.assertArrived(photo);
   });
 

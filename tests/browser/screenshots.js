@@ -31,7 +31,7 @@ const CARDS = { phone: { width: 390, height: 100 }, desktop: { width: 1280, heig
 /** The bridge's, as the library opens it, and as a phone does. */
 const WINDOWS = { phone: SIZES.phone, window: { width: 420, height: 300 } };
 
-/** Large enough to stop in the middle of, and how fast a link is then, in octets a second: for as long as pictures take. */
+/** Large enough to stop in the middle of, and how fast a link is then, in bytes a second: for as long as pictures take. */
 const LARGE = 30_000_000;
 const PIECES = 4;
 const SLOW = 400_000;

@@ -37,7 +37,7 @@ scenarios(({ test, browser }) => {
 
   async function assertArrived(application, ...photos) {
     await application.until(photos.length);
-    const came = (await Promise.all(application.uploads.map(entries))).map(([[, { octets }]]) => octets);
+    const came = (await Promise.all(application.uploads.map(entries))).map(([[, { bytes }]]) => bytes);
     assert.deepEqual(came, await Promise.all(photos.map(({ path }) => readFile(path))));
   }
 

@@ -64,7 +64,7 @@ scenarios(({ test, browser }) => {
 
   async function assertCame(application, photos) {
     const came = await Promise.all(application.uploads.map(entries));
-    assert.deepEqual(came, await Promise.all(photos.map(async ({ path }) => [["photo", { name: "a.jpg", octets: await readFile(path) }]])));
+    assert.deepEqual(came, await Promise.all(photos.map(async ({ path }) => [["photo", { name: "a.jpg", bytes: await readFile(path) }]])));
   }
 
   for (const [permission, kind] of LEAVES) {

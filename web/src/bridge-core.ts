@@ -22,7 +22,7 @@ export const DONE_MS = 2_000;
 /** As the gateway has it (`dest`), and more than any prelude needs. */
 const DEST_MAX = 1024;
 const PRELUDE_MAX = 1024;
-/** 113 octets, and room for what comes. */
+/** 113 bytes, and room for what comes. */
 const PERMIT_MAX = 1024;
 /** As many as a service may list. */
 const GATEWAYS_MAX = 256;
@@ -85,7 +85,7 @@ export class Bridge {
   /** Unanswered, in the order they came. */
   #queue: Entry[] = [];
   #effects: Effect[] = [];
-  /** Octets of the upload that the gateway has acknowledged. */
+  /** Bytes of the upload that the gateway has acknowledged. */
   #acknowledged = 0;
   #whole = false;
   #ended = false;
@@ -132,11 +132,11 @@ export class Bridge {
   }
 
   /** The socket has taken so much of a `put`. */
-  sent(job: Job, octets: number): void {
+  sent(job: Job, bytes: number): void {
     const entry = this.#find(job);
     if (!entry?.running) return;
-    entry.sent = octets;
-    this.#post({ hoop: 1, type: "progress", seq: job.seq, sent: octets });
+    entry.sent = bytes;
+    this.#post({ hoop: 1, type: "progress", seq: job.seq, sent: bytes });
   }
 
   /** A request that was asked for has ended. */
@@ -276,7 +276,7 @@ export class Bridge {
     if (!ok && entry.part) this.#failure = outcome;
     if (!ok || outcome.missing === undefined) return;
     this.#failure = null;
-    this.#acknowledged = Math.max(0, entry.upload.total - octets(outcome.missing));
+    this.#acknowledged = Math.max(0, entry.upload.total - bytes(outcome.missing));
     this.#whole = outcome.missing === "";
   }
 
@@ -317,8 +317,8 @@ function isLoopback(host: string): boolean {
   return host === "localhost" || host.endsWith(".localhost") || host === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(host);
 }
 
-/** How many octets `first-last, …` names. What is unreadable names none. */
-function octets(spans: string): number {
+/** How many bytes `first-last, …` names. What is unreadable names none. */
+function bytes(spans: string): number {
   const lengths = [...spans.matchAll(/(\d+)-(\d+)/g)].map(([, first, last]) => Number(last) - Number(first) + 1);
   return lengths.reduce((sum, length) => sum + length, 0);
 }

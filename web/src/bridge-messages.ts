@@ -20,7 +20,7 @@ export interface Begin extends Message<"begin"> {
   id: string;
   /** The service's post URL, of the page's own origin. */
   dest: string;
-  /** Octets of Z. */
+  /** Bytes of Z. */
   total: number;
   /** The prelude as base64url, as in `Hoop-Prelude`. */
   prelude: string;
@@ -30,7 +30,7 @@ export interface Begin extends Message<"begin"> {
   gateways?: string[];
 }
 
-/** Octets `first` to `last` of Z, both inclusive, as in `Content-Range`. */
+/** Bytes `first` to `last` of Z, both inclusive, as in `Content-Range`. */
 export interface Put extends Message<"put"> {
   /** Chosen by the page, names this in `progress` and `answer`. */
   seq: number;
@@ -72,7 +72,7 @@ export interface Refused extends Message<"refused"> {
   detail: string;
 }
 
-/** The socket has taken so many octets of this `put`: 0 as soon as the bridge has it, which is lost if its page closes before, and again when it is tried again. */
+/** The socket has taken so many bytes of this `put`: 0 as soon as the bridge has it, which is lost if its page closes before, and again when it is tried again. */
 export interface Progress extends Message<"progress"> {
   seq: number;
   sent: number;

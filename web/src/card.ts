@@ -213,7 +213,7 @@ function link(text: string, address: string, target = "", main = false): HTMLEle
   return [make("a", { href: address, target, rel: "noopener noreferrer", part: main ? "button primary" : "link", class: main ? "main" : "" }, text)];
 }
 
-/** Whether the text around is light, however the page came to that: a canvas turns every notation of colours into octets. */
+/** Whether the text around is light, however the page came to that: a canvas turns every notation of colours into bytes. */
 function darkPage(element: Element): boolean {
   const paint = Object.assign(create("canvas"), { width: 1, height: 1 }).getContext("2d");
   if (!paint) return matchMedia("(prefers-color-scheme: dark)").matches;

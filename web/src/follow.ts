@@ -1,7 +1,7 @@
 // After "free to leave": what the service says of an upload, until nothing more can come.
 
 import { Doubt, isDone } from "./gateway-trust.ts";
-import { unbase64url } from "./octets.ts";
+import { unbase64url } from "./bytes.ts";
 import { openAnswer, response } from "./seal.ts";
 import { status, time } from "./service.ts";
 import type { Status, Ticket } from "./service.ts";

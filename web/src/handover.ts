@@ -101,8 +101,8 @@ export class Handover {
     this.#fail(answer.code ?? "not-hoop");
   }
 
-  /** Octets that are handed over. */
-  get octets(): number {
+  /** Bytes that are handed over. */
+  get bytes(): number {
     return this.#layout.total - this.#todo.reduce((sum, todo) => sum + (todo ? todo[1] - todo[0] + 1 : 0), 0);
   }
 
@@ -131,9 +131,9 @@ export class Handover {
       this.#end = { do: "done" };
       return;
     }
-    const { octets } = this;
-    if (octets > this.#best) {
-      this.#best = octets;
+    const { bytes } = this;
+    if (bytes > this.#best) {
+      this.#best = bytes;
       this.#failures = 0;
     } else if (segment === undefined ? !this.#todo.some(Boolean) : this.#todo[segment]) this.#stall(answer, "gateway-lies");
   }

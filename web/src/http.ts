@@ -12,7 +12,7 @@ const PARALLEL = 3;
 const ANSWER_MAX = 65_536;
 
 function request(
-  method: string, url: string, headers: Record<string, string>, body: Blob | null, onsent: (octets: number) => void, signal: AbortSignal,
+  method: string, url: string, headers: Record<string, string>, body: Blob | null, onsent: (bytes: number) => void, signal: AbortSignal,
 ): Promise<Answer> {
   return new Promise((resolve) => {
     const xhr = new XMLHttpRequest();
@@ -71,12 +71,12 @@ export function overHttp(name: Name, url: string, parcel: Parcel, gateway = "", 
   const { total, prelude, permit } = parcel;
   const headers: Record<string, string> = { "Hoop-Version": "1", ...(token && { "Hoop-Token": token }) };
 
-  async function put(first: number, last: number, blob: Blob, onsent: (octets: number) => void, signal: AbortSignal): Promise<Answer> {
+  async function put(first: number, last: number, blob: Blob, onsent: (bytes: number) => void, signal: AbortSignal): Promise<Answer> {
     const fields = { ...headers, "Content-Type": "application/octet-stream", "Content-Range": `bytes ${first}-${last}/${total}`, "Hoop-Prelude": prelude };
     let moved = false;
-    const sent = (octets: number) => {
+    const sent = (bytes: number) => {
       moved = true;
-      onsent(octets);
+      onsent(bytes);
     };
     if (gateway && permit && takesPermits.get(gateway) !== false) {
       const answer = await request("PUT", url, { ...fields, "Hoop-Permit": permit }, blob, sent, signal);

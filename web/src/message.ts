@@ -3,7 +3,7 @@
 // out again after a reload.
 
 import { native } from "./native.ts";
-import { base64url, utf8 } from "./octets.ts";
+import { base64url, utf8 } from "./bytes.ts";
 import { HoopError } from "./types.ts";
 import type { Offloadable } from "./types.ts";
 
@@ -38,8 +38,8 @@ const crlf = (text: string) => text.replace(/\r\n?|\n/g, "\r\n");
 const quoted = (text: string) => text.replace(/\n/g, "%0A").replace(/\r/g, "%0D").replace(/"/g, "%22");
 
 export function boundary(): string {
-  const octets = crypto.getRandomValues(new Uint8Array(12));
-  return `----WebKitFormBoundary${base64url(octets).replace(/[_-]/g, "A")}`;
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return `----WebKitFormBoundary${base64url(bytes).replace(/[_-]/g, "A")}`;
 }
 
 /** The body that browsers make of a form's entries. */

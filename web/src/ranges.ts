@@ -7,7 +7,7 @@ export const MAX_SPANS = 32;
 /** Two numbers of up to 16 digits, a hyphen and a comma for each span. */
 const MAX_LENGTH = MAX_SPANS * 35;
 
-/** First and last octet. */
+/** First and last byte. */
 export type Span = [first: number, last: number];
 
 /** The spans of `Hoop-Missing`; undefined unless they are in order, apart, within Z and cut at record borders. */

@@ -1,14 +1,14 @@
 // Sealing (docs/protocol.md §1 and §8): where each record lies, records in flight, and the application's answer opened.
 
-import { base64url, concat, unbase64url, unhex, utf8 } from "./octets.ts";
+import { base64url, concat, unbase64url, unhex, utf8 } from "./bytes.ts";
 
-/** Octets that a record has besides plaintext: the delimiter and the tag. */
+/** Bytes that a record has besides plaintext: the delimiter and the tag. */
 const OVERHEAD = 17;
 const TAG = 16;
 
 export type Suite = "aes256gcm" | "aes128gcm";
 
-/** Where the records of a sealed body lie, cut into segments of whole records. All numbers are octets of Z, unless they say otherwise. */
+/** Where the records of a sealed body lie, cut into segments of whole records. All numbers are bytes of Z, unless they say otherwise. */
 export interface Layout {
   /** The prelude's length: where record 0 begins. */
   start: number;
@@ -22,13 +22,13 @@ export interface Layout {
   segments: number;
 }
 
-/** The layout of `plain` octets of plaintext behind a prelude of `start` octets. */
+/** The layout of `plain` bytes of plaintext behind a prelude of `start` bytes. */
 export function layout(plain: number, start: number, rs: number, per: number): Layout {
   const records = Math.max(1, Math.ceil(plain / (rs - OVERHEAD)));
   return { start, rs, total: start + plain + OVERHEAD * records, per, segments: Math.ceil(records / per) };
 }
 
-/** The first and last octet of a segment. */
+/** The first and last byte of a segment. */
 export function span({ start, rs, total, per }: Layout, segment: number): [number, number] {
   return [start + segment * per * rs, Math.min(start + (segment + 1) * per * rs, total) - 1];
 }
@@ -77,16 +77,16 @@ export async function sealer(
   const content = await aes(await derive(ikm, salt, `Content-Encoding: ${suite}\0`, length), "encrypt");
   const base = await derive(ikm, salt, "Content-Encoding: nonce\0", 12);
   const room = rs - OVERHEAD;
-  // A slice that takes one octet more than its records has room for the last one's delimiter.
+  // A slice that takes one byte more than its records has room for the last one's delimiter.
   const source = new Blob([plain, "\x02"]);
 
   const count = Math.max(1, Math.ceil(plain.size / room));
 
   /** Records from `first` on that are read at once. */
   const batch = (first: number) => Math.min(BATCH, per - (first % per), count - first);
-  let ahead: { first: number; octets: Promise<ArrayBuffer> } | undefined;
+  let ahead: { first: number; bytes: Promise<ArrayBuffer> } | undefined;
   function read(first: number): Promise<ArrayBuffer> {
-    if (ahead?.first === first) return ahead.octets;
+    if (ahead?.first === first) return ahead.bytes;
     return source.slice(first * room, Math.min((first + batch(first)) * room, plain.size) + 1).arrayBuffer();
   }
 
@@ -95,15 +95,15 @@ export async function sealer(
     const tags: Uint8Array[] = [];
     const end = Math.min((segment + 1) * per, count);
     for (let first = segment * per; first < end; ) {
-      const octets = new Uint8Array(await read(first));
+      const bytes = new Uint8Array(await read(first));
       const next = first + batch(first);
-      ahead = next < count ? { first: next, octets: read(next) } : undefined;
+      ahead = next < count ? { first: next, bytes: read(next) } : undefined;
       // Whoever asks for it learns of a failure; perhaps nobody does.
-      ahead?.octets.catch(() => {});
+      ahead?.bytes.catch(() => {});
       const to = Math.min(next * room, plain.size);
-      if (octets.length !== to + 1 - first * room) throw new RangeError("the file is shorter than it was");
+      if (bytes.length !== to + 1 - first * room) throw new RangeError("the file is shorter than it was");
       const from = first;
-      const sealed = await sealRecords(octets, to === plain.size, content, (slot) => nonce(from + slot), rs);
+      const sealed = await sealRecords(bytes, to === plain.size, content, (slot) => nonce(from + slot), rs);
       records.push(...sealed.records);
       tags.push(sealed.tags);
       first = next;
@@ -112,36 +112,36 @@ export async function sealer(
   }
 
   function nonce(index: number): Uint8Array<ArrayBuffer> {
-    const octets = base.slice();
-    const view = new DataView(octets.buffer);
+    const bytes = base.slice();
+    const view = new DataView(bytes.buffer);
     view.setUint32(4, view.getUint32(4) ^ (index / 2 ** 32));
     view.setUint32(8, view.getUint32(8) ^ index);
-    return octets;
+    return bytes;
   }
   return { layout: grid, prelude: base64url(before), seal };
 }
 
-/** Seals whole records, all in flight. `octets`: their plaintext and one octet more, which keeps its value; `isEnd`: the last of them is the
+/** Seals whole records, all in flight. `bytes`: their plaintext and one byte more, which keeps its value; `isEnd`: the last of them is the
  *  body's last. Resolves to the records, and their tags one after another. */
 export async function sealRecords(
-  octets: Uint8Array<ArrayBuffer>, isEnd: boolean, key: CryptoKey, nonce: (slot: number) => Uint8Array<ArrayBuffer>, rs: number,
+  bytes: Uint8Array<ArrayBuffer>, isEnd: boolean, key: CryptoKey, nonce: (slot: number) => Uint8Array<ArrayBuffer>, rs: number,
 ): Promise<{ records: ArrayBuffer[]; tags: Uint8Array<ArrayBuffer> }> {
-  const length = octets.length - 1;
+  const length = bytes.length - 1;
   const room = rs - OVERHEAD;
   const sealing: Promise<ArrayBuffer>[] = [];
   for (let at = 0; sealing.length === 0 || at < length; at += room) {
     const end = Math.min(at + room, length);
     // The delimiter stands where the next record begins, for as long as the call takes to copy its input.
-    const next = octets[end]!;
-    octets[end] = isEnd && end === length ? 2 : 1;
-    sealing.push(crypto.subtle.encrypt({ name: "AES-GCM", iv: nonce(sealing.length) }, key, octets.subarray(at, end + 1)));
-    octets[end] = next;
+    const next = bytes[end]!;
+    bytes[end] = isEnd && end === length ? 2 : 1;
+    sealing.push(crypto.subtle.encrypt({ name: "AES-GCM", iv: nonce(sealing.length) }, key, bytes.subarray(at, end + 1)));
+    bytes[end] = next;
   }
   const records = await Promise.all(sealing);
   return { records, tags: concat(...records.map((record) => new Uint8Array(record, record.byteLength - TAG))) };
 }
 
-/** The application's answer, opened with K: octets of an HTTP response. Rejects if it does not open. */
+/** The application's answer, opened with K: bytes of an HTTP response. Rejects if it does not open. */
 export async function openAnswer(answer: string, key: Uint8Array<ArrayBuffer>, id: string): Promise<Uint8Array<ArrayBuffer>> {
   const sealed = unbase64url(answer);
   const upload = unhex(id);
@@ -155,10 +155,10 @@ export async function openAnswer(answer: string, key: Uint8Array<ArrayBuffer>, i
 export const BODILESS = [204, 205, 304];
 
 /** The answer as a Response, and what the service took it to mean. Undefined if it is no HTTP response. */
-export function response(octets: Uint8Array<ArrayBuffer>): { response: Response; state: string | null } | undefined {
+export function response(bytes: Uint8Array<ArrayBuffer>): { response: Response; state: string | null } | undefined {
   let end = 0;
-  while (end < octets.length && !(octets[end] === 13 && octets[end + 2] === 13)) end++;
-  const [line, ...fields] = new TextDecoder("latin1").decode(octets.subarray(0, end)).split("\r\n");
+  while (end < bytes.length && !(bytes[end] === 13 && bytes[end + 2] === 13)) end++;
+  const [line, ...fields] = new TextDecoder("latin1").decode(bytes.subarray(0, end)).split("\r\n");
   const status = Number(/^HTTP\/1\.[01] ([2-5]\d\d)(?: |$)/.exec(line!)?.[1]);
   if (!status) return undefined;
   const headers = new Headers();
@@ -168,6 +168,6 @@ export function response(octets: Uint8Array<ArrayBuffer>): { response: Response;
   }
   const state = headers.get("hoop-state");
   headers.delete("hoop-state");
-  const body = BODILESS.includes(status) ? null : octets.slice(end + 4);
+  const body = BODILESS.includes(status) ? null : bytes.slice(end + 4);
   return { response: new Response(body, { status, headers }), state };
 }

@@ -8,7 +8,7 @@ const FORBIDDEN = /^(origin|referer|user-agent|sec-.*)$/i;
 
 /** The page's own request, as `fetch` would make it, but one that tells how far it has come. Rejects with `network` or `aborted`. */
 export function send(
-  method: string, url: string, headers: [string, string][], body: Blob, onsent: (octets: number) => void, signal: AbortSignal,
+  method: string, url: string, headers: [string, string][], body: Blob, onsent: (bytes: number) => void, signal: AbortSignal,
 ): Promise<Response> {
   return new Promise((resolve, reject) => {
     const xhr = new XMLHttpRequest();

@@ -34,7 +34,7 @@ export interface Wanted {
 
 export interface Status {
   state: string;
-  /** Octets of the upload that it has. */
+  /** Bytes of the upload that it has. */
   received?: number;
   answer: string | null;
   reason?: { code: string; detail?: string } | null;

@@ -231,9 +231,9 @@ const unit = (language: Language, value: number, unit: string, long: boolean, ma
   new Intl.NumberFormat(language, { style: "unit", unit, unitDisplay: long ? "long" : "short", maximumFractionDigits }).format(value);
 
 /** `34 MB`, `34 Mo`: of decimal units, since file managers and phones count so. */
-export function size(language: Language, octets: number): string {
-  const power = octets >= 1e9 ? 3 : octets >= 1e6 ? 2 : 1;
-  const value = octets / 1000 ** power;
+export function size(language: Language, bytes: number): string {
+  const power = bytes >= 1e9 ? 3 : bytes >= 1e6 ? 2 : 1;
+  const value = bytes / 1000 ** power;
   return unit(language, value, ["", "kilobyte", "megabyte", "gigabyte"][power]!, false, value < 10 ? 1 : 0);
 }
 

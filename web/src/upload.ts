@@ -5,7 +5,7 @@ import type { Message, Part } from "./message.ts";
 import { Handover } from "./handover.ts";
 import { drop, keep, keepPrint, prints } from "./keep.ts";
 import type { Kept } from "./keep.ts";
-import { unbase64url } from "./octets.ts";
+import { unbase64url } from "./bytes.ts";
 import { sealer, span } from "./seal.ts";
 import type { Sealed, Sealer } from "./seal.ts";
 import { stop } from "./service.ts";
@@ -117,7 +117,7 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
     signal.addEventListener("abort", end);
     let monitor: string | undefined;
     const progress = () => {
-      let sent = machine.octets;
+      let sent = machine.bytes;
       for (const flight of flying.values()) sent += flight.sent;
       onprogress({ sent: Math.min(sent, layout.total), monitor });
     };
@@ -127,8 +127,8 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
       const blob = sealed.get(segment)!;
       const flight: Flight = { sent: 0, over: Promise.resolve() };
       flying.set(segment, flight);
-      const onsent = (octets: number) => {
-        flight.sent = Math.min(octets, last - first + 1);
+      const onsent = (bytes: number) => {
+        flight.sent = Math.min(bytes, last - first + 1);
         progress();
       };
       const sending = way.put(first, last, first === start && last === stop ? blob : blob.slice(first - start, last - start + 1), onsent, ending.signal);
@@ -152,10 +152,10 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
         }
         if (step.do === "fail") return step.code;
         if (step.do === "put") {
-          // Kept until acknowledged: a retry sends the same octets.
+          // Kept until acknowledged: a retry sends the same bytes.
           if (!sealed.has(step.segment)) {
             const { blob } = await seal(step.segment);
-            // A browser fetches a new Blob's octets from the page when it likes; once the window has them all the page may close. Reading waits for that.
+            // A browser fetches a new Blob's bytes from the page when it likes; once the window has them all the page may close. Reading waits for that.
             if (way.name === "bridge") await blob.slice(-1).arrayBuffer();
             sealed.set(step.segment, blob);
           }

@@ -34,8 +34,8 @@ export interface Way {
   called?: string | null;
   /** How many segments may be under way at once. */
   parallel: number;
-  /** Sends octets `first` to `last` of Z. Never rejects; `onsent` gets octets that the socket has taken. */
-  put(first: number, last: number, blob: Blob, onsent: (octets: number) => void, signal: AbortSignal): Promise<Answer>;
+  /** Sends bytes `first` to `last` of Z. Never rejects; `onsent` gets bytes that the socket has taken. */
+  put(first: number, last: number, blob: Blob, onsent: (bytes: number) => void, signal: AbortSignal): Promise<Answer>;
   /** Asks what is there. */
   look(signal: AbortSignal): Promise<Answer>;
   /** Nothing more comes. */

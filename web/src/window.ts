@@ -30,7 +30,7 @@ export function openBridge(gateway: string, known = true): Promise<Bridge | NoWi
   const other = window.open(gateway + BRIDGE_PATH, "_blank", BRIDGE_FEATURES);
   if (!other) return Promise.resolve("popup-blocked");
   const target = new URL(gateway).origin;
-  const waiting = new Map<number, { resolve(answer: Answer): void; onsent?(octets: number): void }>();
+  const waiting = new Map<number, { resolve(answer: Answer): void; onsent?(bytes: number): void }>();
   let begun: ((refusal?: string, called?: unknown) => void) | undefined;
   let hello: ((outcome: Bridge | NoWindow) => void) | undefined;
   let seq = 0;
@@ -79,7 +79,7 @@ export function openBridge(gateway: string, known = true): Promise<Bridge | NoWi
   addEventListener("message", listen);
   addEventListener("pagehide", bye);
 
-  const ask = (message: object, signal: AbortSignal, onsent?: (octets: number) => void) => new Promise<Answer>((resolve) => {
+  const ask = (message: object, signal: AbortSignal, onsent?: (bytes: number) => void) => new Promise<Answer>((resolve) => {
     if (other.closed || signal.aborted) return resolve({ status: 0, code: other.closed ? "window-closed" : undefined });
     const number = ++seq;
     signal.addEventListener("abort", () => resolve({ status: 0 }), { once: true });

@@ -2,7 +2,7 @@
 // upload on. So nothing else is asked of it: a page does not see the address that it is connected to, and a signed nonce could come from anywhere.
 
 import { meet } from "./known.ts";
-import { concat, unbase64url, utf8 } from "./octets.ts";
+import { concat, unbase64url, utf8 } from "./bytes.ts";
 import { HoopError } from "./types.ts";
 import type { Stranger } from "./types.ts";
 import type { Answer, Parcel, Way } from "./way.ts";
@@ -28,19 +28,19 @@ export interface Stored {
   missing: string;
 }
 
-const hex = (octets: Uint8Array) => Array.from(octets, (octet) => octet.toString(16).padStart(2, "0")).join("");
+const hex = (bytes: Uint8Array) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /** Opens a receipt of an upload to the service of `origin`. Rejects what is none with `gateway-lies`, and otherwise with what this browser says that has no Ed25519. */
-export async function openStored(octets: Uint8Array<ArrayBuffer>, origin: string): Promise<Stored> {
+export async function openStored(bytes: Uint8Array<ArrayBuffer>, origin: string): Promise<Stored> {
   const lies = new HoopError("gateway-lies");
-  const end = octets.length - SIGNATURE;
-  if (end < FIXED || end > FIXED + MISSING_MAX || octets[0] !== VERSION) throw lies;
-  const body = octets.subarray(0, end);
+  const end = bytes.length - SIGNATURE;
+  if (end < FIXED || end > FIXED + MISSING_MAX || bytes[0] !== VERSION) throw lies;
+  const body = bytes.subarray(0, end);
   const signer = body.slice(1, 33);
   const key = await crypto.subtle.importKey("raw", signer, "Ed25519", false, ["verify"]);
   const signed = concat(utf8(`hoop-stored-v1\0${origin}\0`), body);
-  if (!(await crypto.subtle.verify("Ed25519", key, octets.subarray(end), signed))) throw lies;
-  const view = new DataView(octets.buffer, octets.byteOffset);
+  if (!(await crypto.subtle.verify("Ed25519", key, bytes.subarray(end), signed))) throw lies;
+  const view = new DataView(bytes.buffer, bytes.byteOffset);
   const state = view.getUint8(49);
   if (state < RECEIVING || state > DELIVERING) throw lies;
   const name = new Uint8Array(await crypto.subtle.digest("SHA-256", signer)).subarray(0, 16);

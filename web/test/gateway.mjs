@@ -2,7 +2,7 @@
 
 import { createHash, createPrivateKey, createPublicKey, sign } from "node:crypto";
 
-/** PKCS #8 around a seed of 32 octets (RFC 8410 §7). */
+/** PKCS #8 around a seed of 32 bytes (RFC 8410 §7). */
 const PKCS8 = Buffer.from("302e020100300506032b657004220420", "hex");
 const STATES = ["", "receiving", "stored", "delivering"];
 

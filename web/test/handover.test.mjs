@@ -17,7 +17,7 @@ function dice(seed) {
   };
 }
 
-/** Records of 20 octets, so that layouts are small. */
+/** Records of 20 bytes, so that layouts are small. */
 function grid(records, per) {
   return layout(records * 3, 10, 20, per);
 }
@@ -25,7 +25,7 @@ function grid(records, per) {
 const ID = "ab".repeat(16);
 const handover = (...how) => new Handover(ID, ...how);
 
-/** An honest gateway: it has octets, and says so. */
+/** An honest gateway: it has bytes, and says so. */
 class Gateway {
   constructor(layout) {
     this.layout = layout;

@@ -62,12 +62,12 @@ function store(parcel) {
     async put(first, last, blob) {
       if (got.size >= way.breakAfter) return { status: 500 };
       got.set(first, new Uint8Array(await blob.arrayBuffer()));
-      const end = [...got].reduce((at, [from, octets]) => (from === at ? at + octets.length : at), 128);
+      const end = [...got].reduce((at, [from, bytes]) => (from === at ? at + bytes.length : at), 128);
       const missing = end === parcel.total ? "" : `${end}-${parcel.total - 1}`;
       return { ...about, status: missing ? 202 : 201, state: missing ? "receiving" : "stored", missing };
     },
     async look() {
-      const end = [...got].reduce((at, [from, octets]) => (from === at ? at + octets.length : at), 128);
+      const end = [...got].reduce((at, [from, bytes]) => (from === at ? at + bytes.length : at), 128);
       return got.size ? { ...about, status: 200, state: "receiving", missing: `${end}-${parcel.total - 1}` } : { status: 404 };
     },
     close() {},
@@ -97,7 +97,7 @@ async function interrupted(id, owner) {
   return { upload, message, way, begun };
 }
 
-test("after a reload it goes on with the same octets, from what is there", async () => {
+test("after a reload it goes on with the same bytes, from what is there", async () => {
   const { upload, message, way, begun } = await interrupted(21, "carla");
   const again = await message(form(photo(1)));
   const found = await find("carla", again.key);
@@ -111,7 +111,7 @@ test("after a reload it goes on with the same octets, from what is there", async
   await resumed.handOver(way, () => {}, new AbortController().signal);
   assert.ok(!puts.includes(before[0]), "what is there is not sent again");
   const whole = await upload.begin(again, service(21), undefined);
-  assert.equal([...way.got.values()].reduce((sum, octets) => sum + octets.length, 128), whole.parcel.total);
+  assert.equal([...way.got.values()].reduce((sum, bytes) => sum + bytes.length, 128), whole.parcel.total);
   await resumed.forget();
   assert.equal(await find("carla", again.key), undefined);
 });
@@ -133,7 +133,7 @@ test("a segment's print is on disk before the segment is sent", async () => {
   const { put } = way;
   way.put = async (first, ...rest) => {
     const known = await prints(begun.parcel.id);
-    assert.ok(known.has(Math.floor((first - 128) / (128 * 65536))), `octet ${first}`);
+    assert.ok(known.has(Math.floor((first - 128) / (128 * 65536))), `byte ${first}`);
     return put(first, ...rest);
   };
   await begun.handOver(way, () => {}, new AbortController().signal);

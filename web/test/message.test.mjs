@@ -16,7 +16,7 @@ const golden = JSON.parse(readFileSync(new URL("golden/multipart.json", import.m
 const text = (parts) => new Blob(parts).text();
 
 for (const { by, type, length, body } of golden.sent) {
-  test(`a multipart body is what Chromium sends by ${by}, octet by octet`, async () => {
+  test(`a multipart body is what Chromium sends by ${by}, byte by byte`, async () => {
     const entries = [
       ...golden.entries.filter(([name]) => name || by === "fetch"),
       ...golden.files.map(([field, name, media, content]) => [field, new File([content], name, { type: media })]), ["last", "one"],
@@ -33,7 +33,7 @@ test("a boundary is of a form that applications have seen, and another each time
   assert.notEqual(boundary(), boundary());
 });
 
-test("a file's octets are not read before they are sealed", async () => {
+test("a file's bytes are not read before they are sealed", async () => {
   const file = new File(["x".repeat(10)], "a.bin");
   file.arrayBuffer = file.text = file.stream = () => assert.fail("it was read");
   const parts = multipart([["f", file]], "b");
@@ -58,14 +58,14 @@ test("the head is an HTTP request that says what the browser would have said", a
 });
 
 test("other bodies are laid out as fetch does", async () => {
-  for (const [body, type, octets] of [
+  for (const [body, type, bytes] of [
     [new URLSearchParams({ a: "b c" }), "application/x-www-form-urlencoded;charset=UTF-8", "a=b+c"], ["é", "text/plain;charset=UTF-8", "é"],
     [new Blob(["x"], { type: "image/png" }), "image/png", "x"], [new Blob(["x"]), "", "x"],
   ]) {
     const made = await message({ url: "/", method: "put", body });
     assert.equal(made.fields.find(([name]) => name === "Content-Type")?.[1] ?? "", type);
     assert.equal(made.method, "PUT");
-    assert.equal(await text(made.parts), octets);
+    assert.equal(await text(made.parts), bytes);
   }
   const made = await message(new Request("https://photos.example/r", { method: "PATCH", body: "b", headers: { "Content-Type": "a/b" } }));
   assert.deepEqual([made.method, made.url.href, await text(made.parts), made.fields.at(-1)], ["PATCH", "https://photos.example/r", "b", ["Content-Type", "a/b"]]);

@@ -36,7 +36,7 @@ test("once more is not offered where it cannot help or could arrive twice", () =
 });
 
 test("sizes and times are in people's units, and coarse", () => {
-  assert.deepEqual([900, 47_200_000, 2_400_000, 3e9].map((octets) => size("en", octets)), ["0.9 kB", "47 MB", "2.4 MB", "3 GB"]);
+  assert.deepEqual([900, 47_200_000, 2_400_000, 3e9].map((bytes) => size("en", bytes)), ["0.9 kB", "47 MB", "2.4 MB", "3 GB"]);
   assert.equal(size("fr", 2_400_000).replace(/\s/, " "), "2,4 Mo");
   assert.deepEqual([0, 7.2, 12, 91, 7200].map((seconds) => time("en", seconds)), ["1 second", "8 seconds", "15 seconds", "2 minutes", "2 hours"]);
 });

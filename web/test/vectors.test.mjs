@@ -1,4 +1,4 @@
-// The vectors that Rust reads too (vectors/README.md): each body that is written as Hoop writes it is sealed again to the same octets, answers open.
+// The vectors that Rust reads too (vectors/README.md): each body that is written as Hoop writes it is sealed again to the same bytes, answers open.
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -9,7 +9,7 @@ import { load } from "./sources.mjs";
 const folder = new URL("../../vectors/", import.meta.url);
 const vectors = readdirSync(folder, { recursive: true }).filter((name) => name.endsWith(".json"))
   .map((name) => ({ name, ...JSON.parse(readFileSync(new URL(name, folder), "utf8")) }));
-const octets = (text) => new Uint8Array(Buffer.from(text, "base64url"));
+const bytes = (text) => new Uint8Array(Buffer.from(text, "base64url"));
 const sha256 = (data) => createHash("sha256").update(data).digest("hex");
 const { sealer, openAnswer, response, layout, span } = await load("seal");
 
@@ -35,12 +35,12 @@ async function opened(sealed, key, suite) {
 for (const vector of vectors.filter(({ kind, canonical, class: outcome }) => kind === "body" && canonical && outcome === "success")) {
   const { made, suite, key } = vector;
   const one = made
-    ? { plain: Uint8Array.from({ length: made.plaintext_length }, (_, at) => at % 251), salt: octets(made.salt), rs: made.record_size, ticket: octets(made.key_id) }
-    : await opened(Buffer.from(vector.sealed, "base64url"), octets(key), suite);
+    ? { plain: Uint8Array.from({ length: made.plaintext_length }, (_, at) => at % 251), salt: bytes(made.salt), rs: made.record_size, ticket: bytes(made.key_id) }
+    : await opened(Buffer.from(vector.sealed, "base64url"), bytes(key), suite);
   for (const per of [1, 3, 128]) {
-    test(`sealed again, ${per} records a segment, ${vector.name} has the same octets`, async () => {
+    test(`sealed again, ${per} records a segment, ${vector.name} has the same bytes`, async () => {
       assert.equal(sha256(one.plain), vector.released_sha256);
-      const made2 = await sealer(new Blob([one.plain]), octets(key), suite, new Uint8Array(one.salt), one.rs, one.ticket, per);
+      const made2 = await sealer(new Blob([one.plain]), bytes(key), suite, new Uint8Array(one.salt), one.rs, one.ticket, per);
       const parts = [Buffer.from(made2.prelude, "base64url")];
       // Backwards: a segment does not depend on those before it.
       for (let segment = made2.layout.segments - 1; segment >= 0; segment--) {
@@ -51,14 +51,14 @@ for (const vector of vectors.filter(({ kind, canonical, class: outcome }) => kin
       }
       const whole = Buffer.concat(parts);
       assert.equal(whole.length, made2.layout.total);
-      assert.equal(sha256(whole), vector.sealed ? sha256(octets(vector.sealed)) : made.sealed_sha256);
+      assert.equal(sha256(whole), vector.sealed ? sha256(bytes(vector.sealed)) : made.sealed_sha256);
     });
   }
 }
 
 for (const vector of vectors.filter(({ kind }) => kind === "answer")) {
   test(`${vector.name}: ${vector.class}`, async () => {
-    const open = async () => openAnswer(vector.answer, octets(vector.key), vector.upload_id);
+    const open = async () => openAnswer(vector.answer, bytes(vector.key), vector.upload_id);
     if (vector.class !== "success") return assert.rejects(open);
     const plain = await open();
     assert.equal(Buffer.from(plain).toString(), vector.content);

@@ -10,12 +10,12 @@ import { load } from "./sources.mjs";
 const { openStored, witnessed } = await load("witness");
 const { forgetKnown } = await load("known");
 const folder = new URL("../../vectors/stored/", import.meta.url);
-const octets = (text) => new Uint8Array(Buffer.from(text, "base64url"));
+const bytes = (text) => new Uint8Array(Buffer.from(text, "base64url"));
 
 for (const name of readdirSync(folder)) {
   const vector = JSON.parse(readFileSync(new URL(name, folder), "utf8"));
   test(`${name}: ${vector.class}`, async () => {
-    const opening = openStored(octets(vector.stored), vector.origin);
+    const opening = openStored(bytes(vector.stored), vector.origin);
     if (vector.class !== "success") return assert.rejects(opening, { code: "gateway-lies" });
     const { gateway, id, state, time, total, missing } = await opening;
     const states = ["", "receiving", "stored", "delivering"];

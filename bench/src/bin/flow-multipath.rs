@@ -181,7 +181,7 @@ impl World<'_> {
         let arguments = [
             ("--way", self.way.to_owned()),
             ("--congestion", self.congestion.to_owned()),
-            ("--octets", bytes.to_string()),
+            ("--bytes", bytes.to_string()),
             ("--seconds", number("--seconds").unwrap_or(SECONDS).to_string()),
             ("--servers", servers.collect::<Vec<_>>().join(",")),
         ];
@@ -236,7 +236,7 @@ fn is_bbr() -> bool {
 }
 
 fn bytes() -> usize {
-    number("--octets").expect("a number") as usize
+    number("--bytes").expect("a number") as usize
 }
 
 async fn flow() -> f64 {

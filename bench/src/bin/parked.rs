@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     let mut memory = Table::new([
         "store",
         "flows a device",
-        "octets a flow in memory",
+        "bytes a flow in memory",
         "less its 80",
         "MB in all",
         "limits",
@@ -118,12 +118,12 @@ fn main() -> ExitCode {
         let resident = limit("MB in memory", parked * flows as f64 / 1e6, RESIDENT_MB * scale);
         // A device has a record of its own, which is not a flow's.
         let each = if *per_host == 10 {
-            limit("octets a parked flow", parked - ATTACHMENT as f64, PARKED_BYTES)
+            limit("bytes a parked flow", parked - ATTACHMENT as f64, PARKED_BYTES)
         } else {
             String::new()
         };
         let on_disk = if *per_host == 10 {
-            limit("octets a spilled flow", spilled - DEVICE_BYTES / 10.0, SPILLED_BYTES)
+            limit("bytes a spilled flow", spilled - DEVICE_BYTES / 10.0, SPILLED_BYTES)
         } else {
             String::new()
         };

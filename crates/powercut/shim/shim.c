@@ -129,7 +129,7 @@ static void written(int fd, const void *data, ssize_t len, off_t at) {
     if (inode) record(WRITE, NULL, NULL, inode, at, data, len);
 }
 
-/* Where the descriptor stood before it took `len` octets. */
+/* Where the descriptor stood before it took `len` bytes. */
 static off_t before(int fd, ssize_t len) {
     return len > 0 && inode_of(fd) ? lseek(fd, 0, SEEK_CUR) - len : 0;
 }
@@ -149,7 +149,7 @@ static ssize_t placed(int fd, const void *data, size_t len, off_t at) {
 ssize_t pwrite(int fd, const void *data, size_t len, off_t at) { return placed(fd, data, len, at); }
 ssize_t pwrite64(int fd, const void *data, size_t len, off_t at) { return placed(fd, data, len, at); }
 
-/* What was written by a call whose octets are not at hand is read again. */
+/* What was written by a call whose bytes are not at hand is read again. */
 static void read_again(int fd, ssize_t len, off_t at) {
     if (len <= 0 || !inode_of(fd)) return;
     char link[64], *data = malloc(len);
@@ -209,9 +209,9 @@ int ftruncate(int fd, off_t len) { return cut(fd, len); }
 int ftruncate64(int fd, off_t len) { return cut(fd, len); }
 
 static void allocated(int fd, int mode, off_t at, off_t len) {
-    uint64_t inode = inode_of(fd), octets = len;
+    uint64_t inode = inode_of(fd), bytes = len;
     if (!inode || mode == FALLOC_FL_KEEP_SIZE) return;
-    if (mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)) record(HOLE, NULL, NULL, inode, at, &octets, sizeof octets);
+    if (mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)) record(HOLE, NULL, NULL, inode, at, &bytes, sizeof bytes);
     else if (mode) record(UNMODELLED, "an allocation", NULL, inode, 0, NULL, 0);
     else record(EXTEND, NULL, NULL, inode, at + len, NULL, 0);
 }

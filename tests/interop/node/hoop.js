@@ -9,7 +9,7 @@ const utf8 = new TextEncoder();
 const RECORD_OVERHEAD = 17;
 const TICKET_LENGTH = 107;
 const TOKEN_HEAD_LENGTH = 17;
-const SUITES = { aes256gcm: { octet: 1, keyLength: 32 }, aes128gcm: { octet: 2, keyLength: 16 } };
+const SUITES = { aes256gcm: { byte: 1, keyLength: 32 }, aes128gcm: { byte: 2, keyLength: 16 } };
 
 /** What does not open. `class` and `reason` are those of vectors/README.md; `record` is the one that failed. */
 export class Refused extends Error {
@@ -19,11 +19,11 @@ export class Refused extends Error {
   }
 }
 
-export const fromBase64url = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (octet) => octet.charCodeAt(0));
-export const toBase64url = (octets) => btoa(Array.from(octets, (octet) => String.fromCharCode(octet)).join(""))
+export const fromBase64url = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (byte) => byte.charCodeAt(0));
+export const toBase64url = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""))
   .replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 export const fromHex = (text) => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
-export const toHex = (octets) => Array.from(octets, (octet) => octet.toString(16).padStart(2, "0")).join("");
+export const toHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 export function concat(pieces) {
   if (pieces.length === 1) return pieces[0];
@@ -83,7 +83,7 @@ export async function* openBody(source, lookup) {
     const sealed = take(recordSize);
     if (sealed.length === 0) throw new Refused("truncated");
     const inner = sealed.length < RECORD_OVERHEAD ? null : await aesOpen(keys.key, keys.nonce(record), sealed);
-    const end = inner?.findLastIndex((octet) => octet !== 0) ?? -1;
+    const end = inner?.findLastIndex((byte) => byte !== 0) ?? -1;
     if (end < 0 || inner[end] > 2) throw new Refused("record-failure", { record });
     if (last && inner[end] === 1) throw new Refused("truncated");
     if (!last && inner[end] === 2) throw new Refused("record-failure", { record });
@@ -91,7 +91,7 @@ export async function* openBody(source, lookup) {
   }
 }
 
-/** `fill(n)` waits until n octets are there, and says whether they are; `take(n)` takes them, or what there is. */
+/** `fill(n)` waits until n bytes are there, and says whether they are; `take(n)` takes them, or what there is. */
 function buffered(source) {
   const iterator = (source[Symbol.asyncIterator] ?? source[Symbol.iterator]).call(source);
   let pieces = [];
@@ -131,7 +131,7 @@ export async function openTicket(keyring, origin, ticket) {
   const data = concat([utf8.encode("hoop-ticket-v1"), label, utf8.encode(origin)]);
   const body = await aesOpen(key, ticket.subarray(25, 37), ticket.subarray(37), data);
   if (body === null) throw refuse("unauthentic");
-  const [suite] = Object.entries(SUITES).find(([, { octet }]) => octet === body[52]) ?? [];
+  const [suite] = Object.entries(SUITES).find(([, { byte }]) => byte === body[52]) ?? [];
   if (suite === undefined || body[53] !== 0) throw refuse("unsupported");
   const view = new DataView(body.buffer);
   return {
@@ -174,14 +174,14 @@ async function verified(key, word, origin, body, signature) {
   return await subtle.verify("Ed25519", verifying, signature, message) ? body : null;
 }
 
-/** The octets before the signature of a permit or a receipt, once that was checked with a key of `signingKeys`. */
-async function openSigned(octets, length, word, origin, signingKeys, failure, version = 1) {
+/** The bytes before the signature of a permit or a receipt, once that was checked with a key of `signingKeys`. */
+async function openSigned(bytes, length, word, origin, signingKeys, failure, version = 1) {
   const refuse = (reason) => new Refused(failure, { reason });
-  if (octets.length !== length) throw refuse("length");
-  if (octets[0] !== version) throw refuse("version");
-  const key = signingKeys[toHex(octets.subarray(1, 5))];
+  if (bytes.length !== length) throw refuse("length");
+  if (bytes[0] !== version) throw refuse("version");
+  const key = signingKeys[toHex(bytes.subarray(1, 5))];
   if (key === undefined) throw refuse("unknown-key");
-  const [body, signature] = [octets.slice(0, length - 64), octets.subarray(length - 64)];
+  const [body, signature] = [bytes.slice(0, length - 64), bytes.subarray(length - 64)];
   if (await verified(fromBase64url(key), word, origin, body, signature) === null) throw refuse("unauthentic");
   return body;
 }

@@ -13,7 +13,7 @@ import { startHouse } from "./house.js";
 const RECORD_SIZE = 65_536;
 const COOKIE = "session=alice";
 
-const exact = (octets) => octets.buffer.slice(octets.byteOffset, octets.byteOffset + octets.length);
+const exact = (bytes) => bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length);
 const ikm = (suite, key) => exact(suite === "aes128gcm" ? key.subarray(0, 16) : key);
 
 async function collect(readable) {
@@ -23,11 +23,11 @@ async function collect(readable) {
 }
 
 /** Head and body of an HTTP message. */
-function split(octets) {
-  const border = Buffer.from(octets).indexOf("\r\n\r\n");
-  const [start, ...lines] = Buffer.from(octets.subarray(0, border)).toString().split("\r\n");
+function split(bytes) {
+  const border = Buffer.from(bytes).indexOf("\r\n\r\n");
+  const [start, ...lines] = Buffer.from(bytes.subarray(0, border)).toString().split("\r\n");
   const fields = Object.fromEntries(lines.map((line) => line.split(": ")).map(([name, value]) => [name.toLowerCase(), value]));
-  return { start, fields, body: Buffer.from(octets.subarray(border + 4)) };
+  return { start, fields, body: Buffer.from(bytes.subarray(border + 4)) };
 }
 
 /** Waits until the application's answer is there, and opens it with K. */

@@ -77,8 +77,8 @@ function request(options, body) {
   return new Promise((resolve, reject) => {
     const headers = { Host: host, ...options.headers, "Content-Length": body?.length ?? 0 };
     const outgoing = https.request({ ...options, host: "127.0.0.1", servername: NAME, headers, agent: false }, async (answer) => {
-      const octets = Buffer.concat(await answer.toArray());
-      resolve({ status: answer.statusCode, headers: answer.headers, text: octets.toString(), json: () => JSON.parse(octets) });
+      const bytes = Buffer.concat(await answer.toArray());
+      resolve({ status: answer.statusCode, headers: answer.headers, text: bytes.toString(), json: () => JSON.parse(bytes) });
     });
     outgoing.on("error", reject).end(body);
   });

@@ -62,7 +62,7 @@ async function arrives({ house, photo, port }, id) {
   assert.ok(house.received[0].body.includes(photo));
 }
 
-/** One exchange with the gateway; `sent` octets of the body are sent, then the connection breaks. */
+/** One exchange with the gateway; `sent` bytes of the body are sent, then the connection breaks. */
 function exchange(port, method, path, headers, body, { sent } = {}) {
   const informed = [];
   return new Promise((resolve, reject) => {
@@ -118,7 +118,7 @@ for (const [name, tus, uploads] of [
       const id = await uploaded;
       assert.ok(id, "the last answer names the upload");
       // What was sent twice is less than all of it.
-      assert.ok(link.taken < gateway.z.length + 2_200_000, `${link.taken} octets for ${gateway.z.length}`);
+      assert.ok(link.taken < gateway.z.length + 2_200_000, `${link.taken} bytes for ${gateway.z.length}`);
       await arrives(gateway, id);
     });
   }

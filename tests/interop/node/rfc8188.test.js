@@ -12,8 +12,8 @@ const SUITES = { aes256gcm: 32, aes128gcm: 16 };
 const RECORD_SIZE = 65_536;
 const LENGTHS = [0, 1, 65_518, 65_519, 65_520, 2 * 65_519, 2 * 65_519 + 1, 7_000_000];
 
-const exact = (octets) => octets.buffer.slice(octets.byteOffset, octets.byteOffset + octets.length);
-const stream = (octets) => ReadableStream.from([octets]);
+const exact = (bytes) => bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length);
+const stream = (bytes) => ReadableStream.from([bytes]);
 
 async function collect(readable) {
   const pieces = [];
@@ -42,12 +42,12 @@ for (const suite of Object.keys(SUITES)) {
   for (const length of LENGTHS) {
     const plaintext = new Uint8Array(randomBytes(length));
 
-    test(`${length} octets that Hoop sealed with ${suite} are opened by @apeleghq/rfc8188`, async () => {
+    test(`${length} bytes that Hoop sealed with ${suite} are opened by @apeleghq/rfc8188`, async () => {
       const body = parameters(suite);
       assert.ok(Buffer.from(plaintext).equals(await theirOpen(await seal(plaintext, body), body)));
     });
 
-    test(`${length} octets that @apeleghq/rfc8188 sealed with ${suite} are opened by Hoop`, async () => {
+    test(`${length} bytes that @apeleghq/rfc8188 sealed with ${suite} are opened by Hoop`, async () => {
       const body = parameters(suite);
       assert.ok(Buffer.from(plaintext).equals(await open(await theirSeal(plaintext, body), body)));
     });
@@ -62,7 +62,7 @@ for (const suite of Object.keys(SUITES)) {
     }
   });
 
-  test(`both refuse the other's ${suite} where an octet was altered or the end is missing`, async () => {
+  test(`both refuse the other's ${suite} where a byte was altered or the end is missing`, async () => {
     const plaintext = new Uint8Array(randomBytes(200_000));
     const body = parameters(suite);
     for (const sealed of [await seal(plaintext, body), await theirSeal(plaintext, body)]) {

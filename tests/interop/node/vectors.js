@@ -1,5 +1,5 @@
 // What must come of each shared test vector, read as vectors/README.md explains them; for Node and browsers alike. Bodies are
-// opened whole, in odd pieces, and octet by octet.
+// opened whole, in odd pieces, and byte by byte.
 
 import {
   Refused, concat, fromBase64url, openAnswer, openBody, openPermit, openPresence, openProof, openReceipt, openStored, openTicket, openToken, requestDigest,
@@ -33,10 +33,10 @@ function sorted(_key, value) {
   return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-const sha256 = async (octets) => toHex(new Uint8Array(await crypto.subtle.digest("SHA-256", octets)));
+const sha256 = async (bytes) => toHex(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)));
 
-function* cut(octets, length) {
-  for (let at = 0; at < octets.length; at += length) yield octets.subarray(at, at + length);
+function* cut(bytes, length) {
+  for (let at = 0; at < bytes.length; at += length) yield bytes.subarray(at, at + length);
 }
 
 /** What an opening came to, in the words of a vector. */
@@ -68,7 +68,7 @@ async function checkBody(vector, sealer) {
   const { suite, class: expected } = vector;
   const key = fromBase64url(vector.key);
   const z = vector.made ? await make(vector.made, suite, key, sealer) : fromBase64url(vector.sealed);
-  // A body of megabytes need not come octet by octet.
+  // A body of megabytes need not come byte by byte.
   for (const piece of z.length < 1 << 20 ? [1, 7, 4_099] : [4_099]) await open(vector, z, piece, () => ({ suite, key }));
   const plaintext = await open(vector, z, Infinity, () => ({ suite, key }));
   if (vector.canonical) {

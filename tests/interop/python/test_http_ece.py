@@ -19,10 +19,10 @@ LENGTHS = [1, 65_518, 65_519, 65_520, 2 * 65_519, 2 * 65_519 + 1, 3_000_000]
 KEY_ID = "a key"
 
 
-def run(verb, key, octets, *options):
+def run(verb, key, bytes, *options):
     text = base64.urlsafe_b64encode(key).rstrip(b"=").decode()
     command = [PROGRAM, verb, "--raw", "--suite", "aes128gcm", f"--key={text}", *options]
-    ran = subprocess.run(command, input=octets, capture_output=True)
+    ran = subprocess.run(command, input=bytes, capture_output=True)
     if ran.returncode:
         raise ValueError(f"exit status {ran.returncode}: {ran.stderr.decode()}")
     return ran.stdout
@@ -73,7 +73,7 @@ class HttpEce(unittest.TestCase):
                 self.assertEqual(their_open(self.key, seal(self.key, plaintext, record_size)), plaintext)
                 self.assertEqual(open_sealed(self.key, their_seal(self.key, plaintext, record_size)), plaintext)
 
-    def test_both_refuse_the_others_body_where_an_octet_was_altered_or_the_end_is_missing(self):
+    def test_both_refuse_the_others_body_where_a_byte_was_altered_or_the_end_is_missing(self):
         plaintext = secrets.token_bytes(200_000)
         border = 21 + len(KEY_ID) + 2 * RECORD_SIZE
         for sealed in (seal(self.key, plaintext), their_seal(self.key, plaintext)):

@@ -68,7 +68,7 @@ export declare class Bridge {
     /** A message of the opener, whose page is of `origin`. What is no message of ours is ignored. */
     message(data: unknown, origin: string, now: number): void;
     /** The socket has taken so much of a `put`. */
-    sent(job: Job, octets: number): void;
+    sent(job: Job, bytes: number): void;
     /** A request that was asked for has ended. */
     outcome(job: Job, outcome: Outcome, now: number): void;
     /** Time has passed. `alone`: the page that opened the window has gone. */

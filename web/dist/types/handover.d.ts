@@ -34,8 +34,8 @@ export declare class Handover {
     step(): Step;
     /** Takes the answer to a `put` of `segment`, or to a `look`. */
     answered(segment: number | undefined, answer: Answer): void;
-    /** Octets that are handed over. */
-    get octets(): number;
+    /** Bytes that are handed over. */
+    get bytes(): number;
     /** Whether any of a segment is still to be sent, perhaps again. */
     wants(segment: number): boolean;
 }

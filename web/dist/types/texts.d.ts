@@ -55,7 +55,7 @@ export declare function waiting(error?: HoopError): Waiting;
 /** What is said of a state. */
 export declare function words(t: Texts, { phase, question, stranger, way, error, busy }: State, site: string): Text;
 /** `34 MB`, `34 Mo`: of decimal units, since file managers and phones count so. */
-export declare function size(language: Language, octets: number): string;
+export declare function size(language: Language, bytes: number): string;
 /** `7 seconds`, `12 minutes`: coarse, so that it does not flicker. */
 export declare function time(language: Language, seconds: number): string;
 export {};

@@ -12,7 +12,7 @@ export interface Stored {
     missing: string;
 }
 /** Opens a receipt of an upload to the service of `origin`. Rejects what is none with `gateway-lies`, and otherwise with what this browser says that has no Ed25519. */
-export declare function openStored(octets: Uint8Array<ArrayBuffer>, origin: string): Promise<Stored>;
+export declare function openStored(bytes: Uint8Array<ArrayBuffer>, origin: string): Promise<Stored>;
 /** The same way, whose answers are a gateway's word only if they are signed as a gateway signs: by a key that the service lists if it lists any. What is not
  *  signed at all may be an older gateway's: it is taken, and not relied on. */
 export declare function witnessed(way: Way, { id, dest, gateways }: Parcel): Way;

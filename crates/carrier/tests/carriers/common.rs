@@ -122,14 +122,14 @@ pub async fn pairs() -> Vec<Pair> {
 
 /// As many bytes as anyone likes, another sequence for each seed, whose period is no power of two.
 #[derive(Clone)]
-pub struct Octets {
+pub struct Pattern {
     block: Bytes,
     at: usize,
 }
 
 const PERIOD: usize = 65_521;
 
-impl Octets {
+impl Pattern {
     pub fn new(seed: u8) -> Self {
         let block: Vec<u8> =
             (0..2 * PERIOD).map(|at| ((at % PERIOD).wrapping_mul(2_654_435_761) >> 7) as u8 ^ seed).collect();
@@ -146,7 +146,7 @@ impl Octets {
 
 /// Sends so many bytes as a flow does, a short chunk and a long one at a time, and finishes.
 pub async fn pour(mut sender: Box<dyn LaneSender>, seed: u8, total: usize) {
-    let mut bytes = Octets::new(seed);
+    let mut bytes = Pattern::new(seed);
     let mut left = total;
     while left > 0 {
         let (head, body) = (left.min(11), left.saturating_sub(11).min(PERIOD));
@@ -158,7 +158,7 @@ pub async fn pour(mut sender: Box<dyn LaneSender>, seed: u8, total: usize) {
 
 /// Receives until the end, and checks each byte.
 pub async fn drain(mut receiver: Box<dyn LaneReceiver>, seed: u8, total: usize) {
-    let mut bytes = Octets::new(seed);
+    let mut bytes = Pattern::new(seed);
     let mut came = 0;
     while let Some(piece) = receiver.receive(60_000).await.expect("it comes") {
         assert!(!piece.is_empty() && piece.len() <= 60_000);

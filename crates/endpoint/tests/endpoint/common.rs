@@ -117,7 +117,7 @@ pub async fn write_all(to: &mut (impl AsyncWrite + Unpin), of: u64, len: u64, se
 pub async fn read_all(from: &mut (impl AsyncRead + Unpin), of: u64, len: u64) {
     let (mut buffer, mut at) = (vec![0; 50_000], 0);
     loop {
-        let read = from.read(&mut buffer).await.expect("octets");
+        let read = from.read(&mut buffer).await.expect("bytes");
         if read == 0 {
             break;
         }

@@ -190,7 +190,7 @@ async fn a_download_goes_on_over_websocket_after_udp_is_blocked() {
     });
     let (mut at, mut some) = (0, [0; 1_000]);
     for _ in 0..200 {
-        timeout(SOON, device.read_exact(&mut some)).await.expect("octets").unwrap();
+        timeout(SOON, device.read_exact(&mut some)).await.expect("bytes").unwrap();
         assert!(some == bytes(2, at, 1_000)[..]);
         at += 1_000;
     }

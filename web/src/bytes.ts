@@ -5,9 +5,9 @@ const encoder = new TextEncoder();
 export const utf8 = (text: string): Uint8Array<ArrayBuffer> => encoder.encode(text) as Uint8Array<ArrayBuffer>;
 
 /** RFC 4648 §5, without padding. */
-export function base64url(octets: Uint8Array): string {
+export function base64url(bytes: Uint8Array): string {
   let text = "";
-  for (let at = 0; at < octets.length; at += 8192) text += String.fromCharCode(...octets.subarray(at, at + 8192));
+  for (let at = 0; at < bytes.length; at += 8192) text += String.fromCharCode(...bytes.subarray(at, at + 8192));
   return btoa(text).replace(/[+/]/g, (c) => (c === "+" ? "-" : "_")).replace(/=+$/, "");
 }
 

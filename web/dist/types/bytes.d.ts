@@ -1,6 +1,6 @@
 export declare const utf8: (text: string) => Uint8Array<ArrayBuffer>;
 /** RFC 4648 §5, without padding. */
-export declare function base64url(octets: Uint8Array): string;
+export declare function base64url(bytes: Uint8Array): string;
 /** Throws on anything but base64url. */
 export declare function unbase64url(text: string): Uint8Array<ArrayBuffer>;
 export declare function unhex(text: string): Uint8Array<ArrayBuffer>;
