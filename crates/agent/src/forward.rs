@@ -6,11 +6,11 @@ use crate::failure::Failure;
 use crate::socket::UnderWay;
 use crate::tunnel::{Dialer, Dialled};
 use bytes::Bytes;
+use hoop_endpoint::FlowStream;
 use hoop_http::{
     Body, Stop, Stoppable, UnknownCoding, connection_options, end_hop, is_no_answer, limit_interim, settle_length,
     streamed,
 };
-use hoop_relay::copy::copy_both;
 use hoop_relay::exchange::via;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::uri::PathAndQuery;
@@ -23,6 +23,7 @@ use hyper_util::rt::TokioIo;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tokio::io::AsyncWriteExt as _;
 use tokio::time::Instant;
 
 /// The longest head of a request or an answer, with cookies, and the fields in it.
@@ -44,14 +45,14 @@ pub(crate) async fn forward(
     let answer = Wanted { stop: flow.stop(), is_whole: false };
     let (mut sender, connection) = builder.handshake(TokioIo::new(flow)).await.map_err(|_| Failure::Broken)?;
     let (waiting, begun) = (dialer.clone(), Instant::now());
-    tokio::spawn(async move {
-        let _listed = listed;
+    let carrying = tokio::spawn(async move {
         tokio::select! {
             ended = connection.with_upgrades() => {
                 let _ = ended.inspect_err(|error| tracing::debug!(%error, "an exchange broke off"));
             }
             () = waiting.connector.is_in_vain(begun) => {}
         }
+        listed
     });
     let wanted = upgrade(request.headers());
     let program = wanted.is_some().then(|| hyper::upgrade::on(&mut request));
@@ -82,7 +83,20 @@ pub(crate) async fn forward(
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let Some(program) = program else { return Err(Failure::NoHttp) };
         let origin = hyper::upgrade::on(&mut response);
-        tokio::spawn(switched(program, origin, under_way.clone()));
+        let (dialer, destination, under_way) = (dialer.clone(), destination.clone(), under_way.clone());
+        tokio::spawn(async move {
+            let (Ok(program), Ok((flow, came))) = tokio::join!(program, switched(origin)) else { return };
+            // Its connection is over as one of HTTP.
+            let Ok(listed) = carrying.await else { return };
+            let mut program = TokioIo::new(program);
+            let passed = tokio::select! {
+                written = program.write_all(&came) => written.is_ok(),
+                _ = under_way.program_left() => false,
+            };
+            if passed {
+                dialer.carry(program, &under_way, &destination, Dialled { flow, listed }).await;
+            }
+        });
     }
     let (mut parts, body) = response.into_parts();
     settle_length(&mut parts.headers).map_err(|UnknownCoding| Failure::NoHttp)?;
@@ -92,17 +106,10 @@ pub(crate) async fn forward(
     Ok(Response::from_parts(parts, streamed(Whole { body, _sender: sender, answer, under_way: under_way.clone() })))
 }
 
-/// Carries what follows an answer 101.
-async fn switched(program: OnUpgrade, origin: OnUpgrade, under_way: UnderWay) {
-    let (Ok(program), Ok(origin)) = tokio::join!(program, origin) else { return };
-    under_way.begins();
-    let (mut program, mut origin) = (TokioIo::new(program), TokioIo::new(origin));
-    tokio::select! {
-        copied = copy_both(&mut program, &mut origin) => if copied.is_ok() {
-            under_way.ends();
-        },
-        _ = under_way.program_left() => {}
-    }
+/// The flow after an answer 101, and what came with that.
+async fn switched(origin: OnUpgrade) -> hyper::Result<(FlowStream, Bytes)> {
+    let parts = origin.await?.downcast::<TokioIo<Stoppable<FlowStream>>>().expect("it was made of one");
+    Ok((parts.io.into_inner().into_stream(), parts.read_buf))
 }
 
 /// The request as the origin gets it.

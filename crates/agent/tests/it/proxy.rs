@@ -295,6 +295,37 @@ async fn a_program_that_has_gone_leaves_no_flow_behind() {
 }
 
 #[tokio::test]
+async fn a_program_that_leaves_another_protocol_leaves_no_flow_behind() {
+    let house = House::new().await;
+    let (broken, mut is_broken) = tokio::sync::mpsc::channel(1);
+    let to = origin(move |mut stream| {
+        let broken = broken.clone();
+        async move {
+            head(&mut stream).await;
+            let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            while stream.write_all(b"on and on").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            broken.send(()).await.unwrap();
+        }
+    })
+    .await;
+    let mut program = house.program().await;
+    let request =
+        format!("GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+    program.write_all(request.as_bytes()).await.unwrap();
+    assert!(head(&mut program).await.starts_with("HTTP/1.1 101"));
+    program.read_exact(&mut [0; 9]).await.unwrap();
+    assert_eq!(carried(&house).await, 1, "it is listed");
+    program.shutdown().await.unwrap();
+    program.read_exact(&mut [0; 9]).await.unwrap();
+    drop(program);
+    timeout(Duration::from_secs(40), is_broken.recv()).await.expect("the origin hears of it").unwrap();
+    assert_eq!(carried(&house).await, 0);
+}
+
+#[tokio::test]
 async fn a_program_that_has_said_all_still_gets_its_answer() {
     let house = House::new().await;
     let to = origin(|mut stream| async move {

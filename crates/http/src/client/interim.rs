@@ -105,6 +105,11 @@ impl<T> Stoppable<T> {
         self.stop.clone()
     }
 
+    /// The connection, which nothing ends any more.
+    pub fn into_stream(self) -> T {
+        self.stream
+    }
+
     /// The connection itself.
     pub const fn stream(&self) -> &T {
         &self.stream
