@@ -8,8 +8,7 @@ use crate::tunnel::{Dialer, Dialled};
 use bytes::Bytes;
 use hoop_endpoint::FlowStream;
 use hoop_http::{
-    Body, Stop, Stoppable, UnknownCoding, connection_options, end_hop, is_no_answer, limit_interim, settle_length,
-    streamed,
+    Body, Stoppable, UnknownCoding, connection_options, end_hop, is_no_answer, limit_interim, settle_length, streamed,
 };
 use hoop_relay::exchange::via;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING, UPGRADE, VIA};
@@ -24,6 +23,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::AsyncWriteExt as _;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// The longest head of a request or an answer, with cookies, and the fields in it.
@@ -42,7 +42,9 @@ pub(crate) async fn forward(
     let mut builder = http1::Builder::new();
     builder.preserve_header_case(true).max_buf_size(HEAD_BYTES).max_headers(FIELDS);
     let flow = Stoppable::new(flow);
-    let answer = Wanted { stop: flow.stop(), is_whole: false };
+    let stop = flow.stop();
+    let (whole, answered) = oneshot::channel();
+    let answer = Wanted(Some(whole));
     let (mut sender, connection) = builder.handshake(TokioIo::new(flow)).await.map_err(|_| Failure::Broken)?;
     let (waiting, begun) = (dialer.clone(), Instant::now());
     let carrying = tokio::spawn(async move {
@@ -51,13 +53,14 @@ pub(crate) async fn forward(
                 let _ = ended.inspect_err(|error| tracing::debug!(%error, "an exchange broke off"));
             }
             () = waiting.connector.is_in_vain(begun) => {}
+            // A write may wait for a destination that takes nothing more.
+            Err(_) = answered => {}
         }
         listed
     });
     let wanted = upgrade(request.headers());
     let program = wanted.is_some().then(|| hyper::upgrade::on(&mut request));
     let mut outgoing = outgoing(request, wanted);
-    let stop = answer.stop.clone();
     limit_interim(&mut outgoing, move || stop.stop());
     let answered = tokio::select! {
         answered = sender.send_request(outgoing) => answered,
@@ -148,19 +151,8 @@ fn pass(headers: &mut HeaderMap, wanted: Option<HeaderValue>, version: Version) 
     headers.append(VIA, via(version));
 }
 
-/// An answer. Unless all of it has come when this is dropped, its flow is reset: a flow that was shut down would go on, and its origin would send for nobody.
-struct Wanted {
-    stop: Stop,
-    is_whole: bool,
-}
-
-impl Drop for Wanted {
-    fn drop(&mut self) {
-        if !self.is_whole {
-            self.stop.stop();
-        }
-    }
-}
+/// An answer. Unless all of it has come when this is dropped, its connection ends, and its flow is reset: one that was shut down would go on, and its origin would send for nobody.
+struct Wanted(Option<oneshot::Sender<()>>);
 
 /// An answer's body. When it has come to its end, the program's connection carries nothing any more.
 struct Whole {
@@ -173,7 +165,7 @@ struct Whole {
 
 impl Whole {
     fn ends(&mut self) {
-        self.answer.is_whole = true;
+        self.answer.0.take().map(|whole| whole.send(()));
         self.under_way.ends();
     }
 }

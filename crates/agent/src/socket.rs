@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-/// How often it is looked whether a program that has said all is still there.
+/// How often it is looked whether a program is still there that has said all, or of which nothing more is read.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// A program's connection. If it is dropped while something is [`UnderWay`], it is reset: the program reads `ECONNRESET`, and takes no part for the whole.
@@ -38,6 +38,8 @@ struct Shared {
     owners: Arc<Owners>,
     is_under_way: AtomicBool,
     has_ended: AtomicBool,
+    /// How often something was read.
+    reads: AtomicUsize,
 }
 
 /// How a program has left.
@@ -68,18 +70,22 @@ impl UnderWay {
     /// Returns when the program has left. One that has said all, and still reads, has not.
     pub(crate) async fn program_left(&self) -> Left {
         loop {
+            let reads = self.0.reads.load(Ordering::Relaxed);
             if timeout(LOOK_EVERY, self.0.stream.ready(Interest::ERROR)).await.is_ok() {
                 return Left::Reset;
             }
-            if self.is_at_end() && self.belongs_to_nobody().await {
+            // The end of one that has closed its connection stays behind what is not read.
+            let is_read = self.0.reads.load(Ordering::Relaxed) != reads;
+            let may_have_left = if is_read { PollFlags::RDHUP } else { PollFlags::RDHUP | PollFlags::IN };
+            if self.has(may_have_left) && self.belongs_to_nobody().await {
                 return Left::Closed;
             }
         }
     }
 
-    /// Whether nothing more comes from the program, read or not.
-    fn is_at_end(&self) -> bool {
-        let mut polled = [PollFd::new(&self.0.stream, PollFlags::RDHUP)];
+    /// Whether nothing more comes from the program (`RDHUP`), read or not; whether something is there to be read (`IN`).
+    fn has(&self, flags: PollFlags) -> bool {
+        let mut polled = [PollFd::new(&self.0.stream, flags)];
         poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
@@ -99,8 +105,9 @@ impl ProgramSocket {
     ) -> Self {
         // A head and the first bytes of a body are writes of their own.
         let _ = stream.set_nodelay(true);
-        let (is_under_way, has_ended) = Default::default();
-        Self { under_way: UnderWay(Arc::new(Shared { stream, ends, owners, is_under_way, has_ended })), _place: place }
+        let (is_under_way, has_ended, reads) = Default::default();
+        let shared = Shared { stream, ends, owners, is_under_way, has_ended, reads };
+        Self { under_way: UnderWay(Arc::new(shared)), _place: place }
     }
 
     pub(crate) fn under_way(&self) -> UnderWay {
@@ -144,7 +151,10 @@ impl AsyncRead for ProgramSocket {
                     self.under_way.0.has_ended.store(true, Ordering::Relaxed);
                     return Poll::Ready(Ok(()));
                 }
-                read => return Poll::Ready(read.map(drop)),
+                read => {
+                    self.under_way.0.reads.fetch_add(1, Ordering::Relaxed);
+                    return Poll::Ready(read.map(drop));
+                }
             }
         }
     }

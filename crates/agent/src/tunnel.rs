@@ -3,7 +3,7 @@
 use crate::destination::Destination;
 use crate::failure::Failure;
 use crate::socket::{Left, UnderWay};
-use hoop_endpoint::{FlowError, FlowMeter, FlowStream, ended};
+use hoop_endpoint::{FlowError, FlowMeter, FlowStream, Status, ended};
 use hoop_relay::FlowConnector;
 use hoop_relay::copy::copy_both;
 use hoop_relay::status::{Listed, Listing};
@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 /// Opens flows, and lists them as long as they are there.
@@ -38,6 +39,9 @@ enum Known {
 
 /// How long a destination may still answer a program that has closed its connection, once the relay keeps all that it wrote.
 const OUTLIVES: Duration = Duration::from_secs(10);
+
+/// How long a destination may take nothing of what a program has written that has closed its connection. Systems have as much patience, or less.
+const STALLS_MAX: Duration = Duration::from_secs(60);
 
 /// How long a relay that knows no exchanges is not asked again: it may be replaced by a newer one.
 const REFUSED_FOR: Duration = Duration::from_secs(3_600);
@@ -102,7 +106,7 @@ impl Dialer {
         Dialled { mut flow, listed: _listed }: Dialled,
     ) {
         under_way.begins();
-        let (begun, meter) = (Instant::now(), flow.meter());
+        let (begun, meter, status) = (Instant::now(), flow.meter(), flow.status());
         let carried = async {
             copy_both(&mut program, &mut flow).await?;
             under_way.ends();
@@ -110,7 +114,7 @@ impl Dialer {
         };
         let left = async {
             if under_way.program_left().await == Left::Closed {
-                outlives(&meter, under_way).await;
+                outlives(&meter, &status, under_way).await;
             }
         };
         let carried = tokio::select! {
@@ -130,7 +134,7 @@ impl Dialer {
         self.say_over(destination, &flow, FlowError::of(&error));
         if under_way.has_ended() {
             tokio::select! {
-                () = outlives(&meter, under_way) => {}
+                () = outlives(&meter, &status, under_way) => {}
                 () = self.connector.is_in_vain(begun) => {}
             }
             flow.reset(ended::GIVEN_UP);
@@ -146,13 +150,54 @@ impl Dialer {
     }
 }
 
-/// Returns when the relay keeps all that a program has said, some time after the program has gone.
-async fn outlives(meter: &FlowMeter, program: &UnderWay) {
+/// Returns when the flow of a program that has gone is needed no more.
+async fn outlives(meter: &FlowMeter, status: &watch::Receiver<Status>, program: &UnderWay) {
+    let mut outliving = Outliving { kept: 0, moved_at: Instant::now() };
     loop {
+        let (is_over, is_offline) = {
+            let status = status.borrow();
+            (status.over.is_some(), status.network.is_none())
+        };
+        let Some(stats) = meter.stats().filter(|_| !is_over) else { return };
         sleep(OUTLIVES).await;
-        let is_kept = meter.stats().is_none_or(|stats| stats.acknowledged >= stats.written);
-        if is_kept && program.has_ended() {
+        let is_kept = stats.acknowledged >= stats.written && program.has_ended();
+        if is_kept || outliving.has_stalled(stats.acknowledged, is_offline, Instant::now()) {
             return;
         }
+    }
+}
+
+/// How far what a program has left behind has come.
+struct Outliving {
+    kept: u64,
+    /// When more was kept, or the relay was out of reach.
+    moved_at: Instant,
+}
+
+impl Outliving {
+    /// Whether the relay is there and has kept nothing more for [`STALLS_MAX`].
+    fn has_stalled(&mut self, kept: u64, is_offline: bool, now: Instant) -> bool {
+        if kept > self.kept || is_offline {
+            (self.kept, self.moved_at) = (kept, now);
+        }
+        now.duration_since(self.moved_at) >= STALLS_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_left_behind_is_given_up_once_nothing_of_it_moves() {
+        let begun = Instant::now();
+        let at = |secs| begun + Duration::from_secs(secs);
+        let mut outliving = Outliving { kept: 0, moved_at: begun };
+        assert!(!outliving.has_stalled(5, false, at(50)));
+        assert!(!outliving.has_stalled(6, false, at(100)), "it moves");
+        assert!(!outliving.has_stalled(6, false, at(159)));
+        assert!(!outliving.has_stalled(6, true, at(3_600)), "without the relay it waits");
+        assert!(!outliving.has_stalled(6, false, at(3_659)));
+        assert!(outliving.has_stalled(6, false, at(3_660)));
     }
 }

@@ -284,12 +284,7 @@ async fn a_program_that_has_gone_leaves_no_flow_behind() {
                 program.set_zero_linger().unwrap();
             }
             drop(program);
-            let ends = async {
-                while carried(&house).await > 0 {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            };
-            timeout(Duration::from_secs(40), ends).await.unwrap_or_else(|_| panic!("{is_reset} {request}"));
+            nothing_is_left(&house).await;
         }
     }
 }
@@ -323,6 +318,49 @@ async fn a_program_that_leaves_another_protocol_leaves_no_flow_behind() {
     drop(program);
     timeout(Duration::from_secs(40), is_broken.recv()).await.expect("the origin hears of it").unwrap();
     assert_eq!(carried(&house).await, 0);
+}
+
+/// Nothing is carried any more.
+async fn nothing_is_left(house: &House) {
+    let ends = async {
+        while carried(house).await > 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(Duration::from_secs(40), ends).await.expect("nothing is left");
+}
+
+#[tokio::test]
+async fn a_tunnel_that_breaks_off_after_its_program_has_gone_leaves_no_flow_behind() {
+    let house = House::new().await;
+    let nobody = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    for _ in 0..40 {
+        // By a name, a program begins before the relay has connected.
+        let mut program = house.tunnel(&format!("localhost:{}", nobody.port())).await;
+        let _ = program.write_all(&vec![1; 1_000_000]).await;
+    }
+    nothing_is_left(&house).await;
+}
+
+#[tokio::test]
+async fn a_program_that_has_gone_is_missed_though_nobody_reads_what_it_wrote() {
+    let house = House::new().await;
+    let to = origin(|stream| async move {
+        let _held = stream;
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let mut program = house.program().await;
+    let request = format!("POST http://{to}/ HTTP/1.1\r\nHost: {to}\r\nContent-Length: 100000000\r\n\r\n");
+    program.write_all(request.as_bytes()).await.unwrap();
+    let all = timeout(Duration::from_secs(2), program.write_all(&vec![1; 100_000_000])).await;
+    assert!(all.is_err(), "nobody reads it");
+    assert_eq!(carried(&house).await, 1);
+    drop(program);
+    nothing_is_left(&house).await;
 }
 
 #[tokio::test]
