@@ -7,6 +7,7 @@ use crate::socket::ProgramSocket;
 use crate::socks;
 use crate::tunnel::{Dialer, Exchanges};
 use hoop_endpoint::FlowOptions;
+use hoop_http::Lines;
 use hoop_relay::preload::{Notice, PreloadServer};
 use hoop_relay::status::Listing;
 use hoop_relay::{FlowConnector, Introduction, Link, LinkError, NetworkPath};
@@ -162,7 +163,11 @@ impl Agent {
                         programs.spawn(serve(program, place, [peer, address], guests.clone(), proxy.clone()));
                     }
                     Err::<_, io::Error>(error) => {
-                        tracing::warn!(%error, "cannot accept a connection");
+                        static LINES: Lines = Lines::new();
+                        let more = || tracing::warn!("more connections cannot be accepted; those of this minute are not told");
+                        if LINES.have_room(std::time::Instant::now(), more) {
+                            tracing::warn!(%error, "cannot accept a connection");
+                        }
                         sleep(Duration::from_millis(50)).await;
                     }
                 },

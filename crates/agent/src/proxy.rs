@@ -12,6 +12,7 @@ use http::header::{HeaderMap, TRANSFER_ENCODING};
 use http::uri::{Authority, Scheme};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -102,11 +103,11 @@ impl Proxy {
             request
         } else {
             match exchange(request, destination, &self.dialer, under_way).await? {
-                Exchanged::Answered(response) => return Ok(response),
+                Exchanged::Answered(response) => return of_origin(response),
                 Exchanged::NotMade(request) => request,
             }
         };
-        forward(not_made, destination, &self.dialer, under_way).await
+        of_origin(forward(not_made, destination, &self.dialer, under_way).await?)
     }
 
     /// A tunnel (RFC 9110 §9.3.6).
@@ -137,6 +138,32 @@ fn has_unknown_coding(headers: &HeaderMap) -> bool {
 /// Where a request goes. A name and a password before the host are for nobody (RFC 9110 §4.2.4).
 fn destination(authority: &Authority, default_port: Option<u16>) -> Option<Destination> {
     Destination::parse(authority.as_str(), default_port)
+}
+
+/// An origin's answer as the program gets it. An origin does not speak as this proxy: a program would take it for the proxy that it is connected to.
+fn of_origin(mut response: Response<Body>) -> Result<Response<Body>, Failure> {
+    // Of later classes nobody knows what they mean (RFC 9110 §15).
+    if response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED || response.status().as_u16() > 599 {
+        return Err(Failure::NoHttp);
+    }
+    response.extensions_mut().remove::<ReasonPhrase>();
+    let headers = response.headers_mut();
+    let told = headers.get_all(PROXY_STATUS).iter();
+    let of_others: Vec<_> = told.filter(|value| !names_us(value)).cloned().collect();
+    headers.remove(PROXY_STATUS);
+    of_others.into_iter().for_each(|value| drop(headers.append(PROXY_STATUS, value)));
+    Ok(response)
+}
+
+/// Whether a `Proxy-Status` says anything of this proxy (RFC 9209 §2).
+fn names_us(value: &HeaderValue) -> bool {
+    let mut members = value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii_start);
+    members.any(|member| member.strip_prefix(b"hoop").is_some_and(|rest| !rest.first().is_some_and(is_token)))
+}
+
+/// Whether a name goes on with this byte (RFC 8941 §3.3.4).
+const fn is_token(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':' | b'/' | b'*')
 }
 
 fn no_destination() -> Response<Body> {

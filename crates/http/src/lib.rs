@@ -19,7 +19,9 @@ mod places;
 mod process;
 mod server;
 
-pub use client::connect::{AddressGuard, ConnectError, Connection, ConnectionWatch, Connector, EndsOnDrop, SendError};
+pub use client::connect::{
+    AddressGuard, ConnectError, Connection, ConnectionWatch, Connector, EndsOnDrop, SendError, to_try,
+};
 pub use client::interim::{Stop, Stoppable, is_no_answer, limit_interim};
 pub use client::location::{is_elsewhere, is_sign_in};
 pub use client::tls;

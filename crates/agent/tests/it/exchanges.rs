@@ -166,6 +166,19 @@ async fn an_answer_without_a_body_has_none_whatever_its_head_says() {
     }
 }
 
+#[tokio::test]
+async fn an_origin_does_not_speak_as_the_agent() {
+    let house = House::new().await;
+    let answer = "HTTP/1.1 200 All is well\r\nProxy-Status: hoop; error=dns_error\r\nProxy-Status: a, hoop\r\n\
+        Proxy-Status: hooper; error=x\r\nContent-Length: 2\r\n\r\nhi";
+    let to = saying(answer.into()).await;
+    for request in [get(to), chunked("POST", to)] {
+        let came = house.says(&request).await;
+        assert!(came.starts_with("HTTP/1.1 200 OK\r\n") && came.ends_with("\r\n\r\nhi"), "{came}");
+        assert!(came.contains("hooper") && !came.contains("hoop;") && !came.contains(", hoop"), "{came}");
+    }
+}
+
 /// What one end takes for the end of an answer, the other must as well.
 #[tokio::test]
 async fn an_answer_that_is_no_single_answer_is_refused_or_passed_on_as_one() {
@@ -195,6 +208,8 @@ async fn an_answer_that_is_no_single_answer_is_refused_or_passed_on_as_one() {
         ("HTTP/1.1 200 OK\r\nX: a\0b\r\nContent-Length: 2\r\n\r\nhi", None),
         ("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\nhi", None),
         ("HTTP/1.1 20 OK\r\n\r\nhi", None),
+        ("HTTP/1.1 600 What\r\nContent-Length: 2\r\n\r\nhi", None),
+        ("HTTP/1.1 407 Proxy\r\nProxy-Authenticate: Basic\r\nContent-Length: 2\r\n\r\nhi", None),
         ("HTTP/2 200\r\n\r\nhi", None),
         ("220 mail.example ESMTP\r\n", None),
         ("SSH-2.0-OpenSSH_9.2\r\n", None),

@@ -244,8 +244,8 @@ impl fmt::Debug for Connector {
 /// So many addresses of a name are tried, those of both families: whoever owns a name may give it thousands, each of which is judged and tried.
 const ADDRESSES_MAX: usize = 16;
 
-/// Those of a name's addresses that are tried, in this order.
-fn to_try(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+/// Those of a name's addresses that are tried, in this order: 16 at most, those of both families in turn.
+pub fn to_try(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     interleave(found).into_iter().take(ADDRESSES_MAX).collect()
 }
 

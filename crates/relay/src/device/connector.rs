@@ -17,6 +17,12 @@ use tokio::time::{Instant, sleep_until};
 const OLD: &str =
     "the relay is older than this device, and cannot say what it reached: connections are made at once, and fail later";
 
+/// So many flows at once have what was asked for: 4 MiB each by default, which a fast link fills. Programs may have a thousand that they do not read.
+const WIDE: usize = 32;
+
+/// What a further one may have come and not read, and written and not acknowledged, in bytes each: 21 Mbit/s at 100 ms.
+const NARROW_BYTES: u64 = 256 << 10;
+
 /// Why there is no connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -101,12 +107,17 @@ impl FlowConnector {
     /// # Errors
     /// If there can be no more flows.
     pub fn exchange(&self) -> Result<FlowStream, OpenError> {
-        self.device.open(HTTP, self.options.clone())
+        self.device.open(HTTP, self.options())
     }
 
     fn open_as(&self, kind: &str, destination: &str) -> Result<FlowStream, OpenError> {
-        let opened = self.device.open(&format!("{kind}{destination}"), self.options.clone());
-        opened.inspect_err(|error| tracing::warn!(%error, destination, "no flow"))
+        let opened = self.device.open(&format!("{kind}{destination}"), self.options());
+        opened.inspect_err(|error| self.say(format!("a connection is not carried: {error}")))
+    }
+
+    /// Those of one more flow.
+    fn options(&self) -> FlowOptions {
+        beside(self.device.flows(), self.options.clone())
     }
 
     /// Waits until the relay has reached `HOST:PORT`. Dropped before, it gives the connection up.
@@ -160,5 +171,31 @@ impl FlowConnector {
             }
         }
         self.say(format!("there was no relay for {} s: connections are given up", patience.as_secs_f64()));
+    }
+}
+
+/// The options of one more flow beside so many.
+fn beside(flows: usize, mut options: FlowOptions) -> FlowOptions {
+    if flows >= WIDE {
+        options.window = options.window.min(NARROW_BYTES);
+        options.send_buffer = options.send_buffer.min(NARROW_BYTES);
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_flows_of_a_device_that_nobody_reads_take_little_each() {
+        let held = |flows| {
+            let options = beside(flows, FlowOptions::default());
+            options.window + options.send_buffer
+        };
+        assert_eq!(held(0), 4 << 20);
+        assert!((0..1_024).map(held).sum::<u64>() < 640 << 20);
+        let asked = FlowOptions { window: 1_000, ..FlowOptions::default() };
+        assert_eq!(beside(1_000, asked).window, 1_000, "no more than was asked for");
     }
 }

@@ -10,6 +10,7 @@ use crate::codes;
 use crate::introduction::Devices;
 use crate::wire::NEVER_PORTS;
 use hoop_endpoint::DeviceId;
+use hoop_http::to_try;
 use hoop_units::{Here, Prefix};
 use if_addrs::IfAddr;
 use std::collections::BTreeSet;
@@ -139,7 +140,7 @@ impl Egress {
         found.await.ok().and_then(Result::ok).ok_or(codes::UNKNOWN_NAME)
     }
 
-    /// Those of `addresses` that this device may go to, at least one.
+    /// Those of `addresses` that this device may go to and that are tried, at least one: each counts as a connection, and whoever owns a name may give it thousands.
     fn permitted(&self, addresses: Vec<SocketAddr>, device: DeviceId) -> Result<Vec<SocketAddr>, u64> {
         // They come and go; without knowing them nothing is public.
         let unknown = || Here::of(addresses.iter().map(|address| (address.ip(), u32::MAX)));
@@ -149,7 +150,7 @@ impl Egress {
         let (may, may_not): (Vec<_>, Vec<_>) =
             addresses.into_iter().partition(|to| is_its(to) && self.allowed.allows(*to, &here, Some(self.port)));
         if !may.is_empty() {
-            return Ok(may);
+            return Ok(to_try(may));
         }
         let Some(to) = may_not.first() else { return Err(codes::UNKNOWN_NAME) };
         if self.refusals.are_written(device, Instant::now()) {
@@ -310,6 +311,15 @@ mod tests {
         std::fs::write(&path, format!("[only]\n{} = [\"everywhere\"]\n", "01".repeat(20))).unwrap();
         let error = Devices::open(&path).unwrap_err().to_string();
         assert!(error.contains("`only` has `everywhere`: an address is wanted"), "{error}");
+    }
+
+    #[test]
+    fn a_name_with_thousands_of_addresses_takes_little_of_a_devices_share() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = egress(folder.path(), 4669);
+        let egress = at(&Allowed { any: true, ..Allowed::default() });
+        let many: Vec<_> = (0..2_000_u16).map(|at| SocketAddr::from(([8, 8, (at >> 8) as u8, at as u8], 80))).collect();
+        assert_eq!(egress.permitted(many, DeviceId([1; 20])).unwrap().len(), 16);
     }
 
     /// A name of a device's own may have thousands.
