@@ -151,7 +151,7 @@ fn of_origin(mut response: Response<Body>) -> Result<Response<Body>, Failure> {
     let told = headers.get_all(PROXY_STATUS).iter();
     let of_others: Vec<_> = told.filter(|value| !names_us(value)).cloned().collect();
     headers.remove(PROXY_STATUS);
-    of_others.into_iter().for_each(|value| drop(headers.append(PROXY_STATUS, value)));
+    headers.extend(of_others.into_iter().map(|value| (PROXY_STATUS, value)));
     Ok(response)
 }
 
