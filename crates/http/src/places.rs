@@ -46,6 +46,7 @@ mod standing;
 mod table;
 
 pub use share::Share;
+pub(crate) use table::network;
 
 use pace::Sign;
 use parking_lot::Mutex;

@@ -8,6 +8,7 @@ pub(crate) mod pace;
 pub(crate) mod paced;
 pub(crate) mod request_body;
 pub(crate) mod splice;
+mod turns;
 
 use crate::message::body::{Body, until_gone};
 use crate::message::lines::Lines;
@@ -19,6 +20,7 @@ use crate::server::interim::{InterimIo, Outbox};
 use crate::server::pace::LeastRate;
 use crate::server::paced::Paced;
 use crate::server::request_body::{RawSocket, SharedStream};
+use crate::server::turns::Turns;
 use hoop_units::Prefix;
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
@@ -26,6 +28,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
+use rustls::server::Acceptor;
 use socket2::SockRef;
 use std::convert::Infallible;
 use std::io;
@@ -37,7 +40,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// Connections that the kernel keeps for us until they are accepted: as many as it will, 4,096 unless `net.core.somaxconn` says otherwise. Who finds no room there comes again only after
 /// a second.
@@ -184,7 +188,10 @@ impl Server {
         F: Future<Output = Response<Body>> + Send + 'static,
     {
         let counted = Arc::new(Semaphore::new(self.limits.connections));
-        let acceptor = self.tls.map(TlsAcceptor::from);
+        let turns = Turns::of_cores();
+        // It ends with this.
+        let mut giving = JoinSet::new();
+        self.tls.iter().for_each(|_| drop(giving.spawn(turns.clone().give())));
         let (mut connections, lines) = (JoinSet::new(), Lines::new());
         loop {
             let crowd = self.limits.crowd.as_ref();
@@ -218,12 +225,12 @@ impl Server {
                 (None, None) => None,
             };
             let local = stream.local_addr().unwrap_or(self.address);
-            let peer = Peer { address, local, tls: acceptor.is_some() };
+            let peer = Peer { address, local, tls: self.tls.is_some() };
             let (handler, limits, mut shutdown) = (handler.clone(), self.limits.clone(), shutdown.clone());
-            let acceptor = acceptor.clone();
+            let (tls, turns) = (self.tls.clone(), turns.clone());
             connections.spawn(async move {
                 let Some(held) = held else { return refuse(&stream) };
-                let Some(acceptor) = acceptor else {
+                let Some(tls) = tls else {
                     let (mut next, mut is_new) = (Some(SharedStream::new(stream)), true);
                     while let Some(stream) = next {
                         let direct = stream.direct();
@@ -235,9 +242,10 @@ impl Server {
                     return;
                 };
                 held.place().into_iter().for_each(Place::awaits);
-                let handshake = tokio::time::timeout(limits.handshake_timeout, acceptor.accept(stream));
+                // Boxed, so that no connection keeps room for it.
+                let shaking = Box::pin(shake_hands(stream, peer.address.ip(), tls, &turns));
                 let shaken = tokio::select! {
-                    shaken = handshake => shaken,
+                    shaken = tokio::time::timeout(limits.handshake_timeout, shaking) => shaken,
                     () = held.makes_way() => return,
                 };
                 match shaken {
@@ -294,6 +302,24 @@ async fn accept(
     // An error here means that the client has gone already; the connection will say so.
     let _ = crate::client::connect::watch(&stream);
     Ok((stream, address, permit))
+}
+
+/// The server's half of a TLS handshake. What comes after the ClientHello waits for its turn: that is what costs.
+async fn shake_hands(
+    stream: TcpStream,
+    client: IpAddr,
+    tls: Arc<ServerConfig>,
+    turns: &Turns,
+) -> io::Result<TlsStream<TcpStream>> {
+    let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+    let rest = async move {
+        // Whoever has reset the connection meanwhile costs no signature.
+        match hello.io.take_error()? {
+            Some(error) => Err(error),
+            None => hello.into_stream(tls).await,
+        }
+    };
+    turns.work(client, rest).await
 }
 
 /// Tells a peer that too many of its connections wait, if it is there to hear it.
@@ -526,6 +552,53 @@ mod tests {
         assert!(ended.is_ok() && answer.ends_with("honest"), "{answer}");
         drop(held);
         stop.trigger();
+        serving.await.unwrap();
+    }
+
+    /// They came first, and their ClientHellos are all there before the server begins.
+    #[tokio::test]
+    async fn an_address_with_many_handshakes_has_another_wait_for_few_of_them() {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+        let config =
+            config.unwrap().with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(made.cert.der().clone()).unwrap();
+        let trust = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let trust = Arc::new(trust.unwrap().with_root_certificates(roots).with_no_client_auth());
+        let name = || "localhost".try_into().unwrap();
+        let mut hello = Vec::new();
+        rustls::ClientConnection::new(trust.clone(), name()).unwrap().write_tls(&mut hello).unwrap();
+
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), Some(Arc::new(config)), ServerLimits::default());
+        let server = server.await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), shutdown());
+        let mut strangers = Vec::new();
+        for _ in 0..64 {
+            let mut stranger = TcpStream::connect(address).await.unwrap();
+            stranger.write_all(&hello).await.unwrap();
+            strangers.push(stranger);
+        }
+        let other = tokio::net::TcpSocket::new_v4().unwrap();
+        other.bind("127.0.7.1:0".parse().unwrap()).unwrap();
+        let other = other.connect(address).await.unwrap();
+        let serving = tokio::spawn(server.run(|_, _| async { Response::new(full("answered")) }, stopped));
+        let shaken = tokio_rustls::TlsConnector::from(trust).connect(name(), other);
+        let mut other = tokio::time::timeout(Duration::from_secs(30), shaken).await.unwrap().unwrap();
+        other.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        let _ = other.read_to_string(&mut answer).await;
+        assert!(answer.ends_with("answered"), "{answer}");
+        let answered = strangers.iter().filter(|stranger| stranger.try_read(&mut [0; 1]).is_ok()).count();
+        assert!(answered < 32, "{answered} of them came before it");
+        for stranger in &mut strangers {
+            let answer = tokio::time::timeout(Duration::from_secs(30), stranger.read_exact(&mut [0; 1])).await;
+            assert!(answer.is_ok_and(|answer| answer.is_ok()), "a turn for each of them, too");
+        }
+        stop.trigger();
+        drop((strangers, other));
         serving.await.unwrap();
     }
 

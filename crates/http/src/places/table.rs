@@ -587,7 +587,7 @@ impl Held {
 }
 
 /// The network of an address: IPv4 /24, IPv6 /48.
-fn network(ip: IpAddr) -> AddressKey {
+pub(crate) fn network(ip: IpAddr) -> AddressKey {
     let ip = ip.to_canonical();
     let mut network = AddressKey::from_ip(ip);
     let from = if ip.is_ipv4() { 15 } else { 6 };
