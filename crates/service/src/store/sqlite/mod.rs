@@ -487,7 +487,7 @@ fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
     // Nothing asks it since sums are kept, and each range would write it.
     transaction.execute_batch("DROP INDEX IF EXISTS uploads_payer")?;
     notes::keep_counts(&transaction)?;
-    settings::keep_counts(&transaction)?;
+    settings::keep_sums(&transaction)?;
     Ok(transaction.commit()?)
 }
 

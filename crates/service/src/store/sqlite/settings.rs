@@ -1,7 +1,7 @@
 //! Users' settings in the index: [`SavedSettings`]. One row an owner's tag.
 //!
-//! Bounds: [`ROWS_MAX`] rows, and [`ROWS_OF_ONE`] of one payer, which then loses those unused for the longest. When all
-//! are taken, the payer with most loses one.
+//! Bounds: [`ROWS_MAX`] rows with [`BYTES_MAX`] of settings, and [`ROWS_OF_ONE`] with [`BYTES_OF_ONE`] of one payer, which
+//! then loses those unused for the longest. When all are taken, the payer with most loses some of its own.
 
 use super::group::SqliteIndex;
 use super::rows::rows;
@@ -20,11 +20,22 @@ pub const SETTINGS_LIFE: Duration = Duration::from_secs(KEPT_SECS as u64);
 /// How exactly the last use is known: reading writes at most that often.
 const USED_SECS: u32 = 24 * 3600;
 
-/// Settings of all. Each is 10 KiB at most, so that made-up owners fill 640 MiB.
+/// Settings of all.
 const ROWS_MAX: u32 = 65_536;
 
 /// Settings of one payer: a sixteenth. A payer may be an address with a school behind it.
 const ROWS_OF_ONE: u32 = ROWS_MAX / 16;
+
+/// What the settings of all take, in bytes. Those of one user are 10 KiB at most, and mostly 50 bytes: in number alone,
+/// those of made-up owners would fill 640 MiB.
+const BYTES_MAX: i64 = 64 << 20;
+
+/// What those of one payer take.
+const BYTES_OF_ONE: i64 = BYTES_MAX / 256;
+
+/// So many at most are forgotten where others are saved: as many short ones as the longest needs room for. Where an
+/// earlier version kept more, each save takes some of it.
+const FORGOTTEN_MAX: usize = 256;
 
 /// The part of the layout's second step.
 pub const SCHEMA: &str = "
@@ -38,46 +49,64 @@ ALTER TABLE settings ADD COLUMN payer BLOB;
 CREATE INDEX settings_payer ON settings (payer, used);
 ";
 
-/// Counts that SQLite's triggers keep, whatever version writes: how many settings each payer has. Counting them at each
-/// save took longer the more there were.
-const COUNTS: &str = "
-CREATE TABLE IF NOT EXISTS setting_counts (payer BLOB PRIMARY KEY, settings INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS setting_counts_most ON setting_counts (settings);
-CREATE TABLE IF NOT EXISTS setting_total (settings INTEGER NOT NULL) STRICT;
-CREATE TRIGGER IF NOT EXISTS settings_counted_in AFTER INSERT ON settings BEGIN
-    INSERT INTO setting_counts VALUES (coalesce(new.payer, x''), 1) ON CONFLICT (payer) DO UPDATE SET settings = settings + 1;
-    UPDATE setting_total SET settings = settings + 1;
+/// Sums that SQLite's triggers keep, whatever version writes: how many settings each payer has, and their bytes. Adding
+/// them up at each save took longer the more there were.
+const SUMS: &str = "
+CREATE TABLE IF NOT EXISTS setting_sums (payer BLOB PRIMARY KEY, settings INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS setting_sums_settings ON setting_sums (settings);
+CREATE INDEX IF NOT EXISTS setting_sums_bytes ON setting_sums (bytes);
+CREATE TABLE IF NOT EXISTS setting_sum (settings INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT;
+CREATE TRIGGER IF NOT EXISTS settings_added AFTER INSERT ON settings BEGIN
+    INSERT INTO setting_sums VALUES (coalesce(new.payer, x''), 1, octet_length(new.settings))
+        ON CONFLICT (payer) DO UPDATE SET settings = settings + 1, bytes = bytes + excluded.bytes;
+    UPDATE setting_sum SET settings = settings + 1, bytes = bytes + octet_length(new.settings);
 END;
-CREATE TRIGGER IF NOT EXISTS settings_counted_out AFTER DELETE ON settings BEGIN
-    UPDATE setting_counts SET settings = settings - 1 WHERE payer = coalesce(old.payer, x'');
-    DELETE FROM setting_counts WHERE payer = coalesce(old.payer, x'') AND settings = 0;
-    UPDATE setting_total SET settings = settings - 1;
+CREATE TRIGGER IF NOT EXISTS settings_removed AFTER DELETE ON settings BEGIN
+    UPDATE setting_sums SET settings = settings - 1, bytes = bytes - octet_length(old.settings) WHERE payer = coalesce(old.payer, x'');
+    DELETE FROM setting_sums WHERE payer = coalesce(old.payer, x'') AND settings = 0;
+    UPDATE setting_sum SET settings = settings - 1, bytes = bytes - octet_length(old.settings);
 END;
-CREATE TRIGGER IF NOT EXISTS settings_counted_anew AFTER UPDATE OF payer ON settings WHEN new.payer IS NOT old.payer BEGIN
-    UPDATE setting_counts SET settings = settings - 1 WHERE payer = coalesce(old.payer, x'');
-    DELETE FROM setting_counts WHERE payer = coalesce(old.payer, x'') AND settings = 0;
-    INSERT INTO setting_counts VALUES (coalesce(new.payer, x''), 1) ON CONFLICT (payer) DO UPDATE SET settings = settings + 1;
+CREATE TRIGGER IF NOT EXISTS settings_changed AFTER UPDATE OF payer, settings ON settings
+WHEN new.payer IS NOT old.payer OR new.settings <> old.settings BEGIN
+    UPDATE setting_sums SET settings = settings - 1, bytes = bytes - octet_length(old.settings) WHERE payer = coalesce(old.payer, x'');
+    DELETE FROM setting_sums WHERE payer = coalesce(old.payer, x'') AND settings = 0;
+    INSERT INTO setting_sums VALUES (coalesce(new.payer, x''), 1, octet_length(new.settings))
+        ON CONFLICT (payer) DO UPDATE SET settings = settings + 1, bytes = bytes + excluded.bytes;
+    UPDATE setting_sum SET bytes = bytes + octet_length(new.settings) - octet_length(old.settings);
 END;
 ";
 
-/// Counts all settings, as the triggers would have.
-const RECOUNT: &str = "
-INSERT INTO setting_counts SELECT coalesce(payer, x''), count(*) FROM settings GROUP BY 1;
-INSERT INTO setting_total SELECT count(*) FROM settings;
+/// Adds up all settings, as the triggers would have.
+const ADD_UP: &str = "
+INSERT INTO setting_sums SELECT coalesce(payer, x''), count(*), sum(octet_length(settings)) FROM settings GROUP BY 1;
+INSERT INTO setting_sum SELECT count(*), coalesce(sum(octet_length(settings)), 0) FROM settings;
 ";
 
-/// How many one payer has.
-const OWN: &str = "SELECT settings FROM setting_counts WHERE payer = ?1";
+/// An earlier version counted settings, and not their bytes. It makes this anew if it needs it.
+const BEFORE: &str = "
+DROP TRIGGER IF EXISTS settings_counted_in;
+DROP TRIGGER IF EXISTS settings_counted_out;
+DROP TRIGGER IF EXISTS settings_counted_anew;
+DROP TABLE IF EXISTS setting_counts;
+DROP TABLE IF EXISTS setting_total;
+";
 
-/// How many all have.
-const ALL: &str = "SELECT settings FROM setting_total";
+/// What one payer has.
+const OWN: &str = "SELECT settings, bytes FROM setting_sums WHERE payer = ?1";
 
-/// Whoever has most.
-const MOST: &str = "SELECT nullif(payer, x'') FROM setting_counts ORDER BY settings DESC LIMIT 1";
+/// What all have.
+const ALL: &str = "SELECT settings, bytes FROM setting_sum";
 
-/// Sees to it that settings are counted.
-pub fn keep_counts(connection: &Connection) -> Result<(), StoreError> {
-    super::rows::keep_up(connection, "setting_counts", COUNTS, RECOUNT)
+/// Whoever has most settings.
+const MOST: &str = "SELECT nullif(payer, x'') FROM setting_sums ORDER BY settings DESC LIMIT 1";
+
+/// Whoever's take most bytes.
+const LONGEST: &str = "SELECT nullif(payer, x'') FROM setting_sums ORDER BY bytes DESC LIMIT 1";
+
+/// Sees to it that settings are summed up.
+pub fn keep_sums(connection: &Connection) -> Result<(), StoreError> {
+    connection.execute_batch(BEFORE)?;
+    super::rows::keep_up(connection, "setting_sums", SUMS, ADD_UP)
 }
 
 impl SavedSettings for SqliteIndex {
@@ -122,14 +151,24 @@ fn save(transaction: &Connection, tag: Tag, payer: Payer, text: &str, now: UnixT
     let sql = "INSERT INTO settings (owner, settings, used, payer) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (owner) DO UPDATE \
                    SET settings = excluded.settings, used = excluded.used, payer = excluded.payer";
     transaction.prepare_cached(sql)?.execute(params![tag, text, now.0, payer])?;
-    let count = |sql: &str, params: &[&dyn rusqlite::ToSql]| {
-        transaction.prepare_cached(sql)?.query_row(params, |row| row.get::<_, u32>(0))
+    let sums = |sql: &str, params: &[&dyn rusqlite::ToSql]| {
+        let sums = |row: &rusqlite::Row<'_>| Ok((row.get::<_, u32>(0)?, row.get::<_, i64>(1)?));
+        transaction.prepare_cached(sql)?.query_row(params, sums)
     };
-    if count(OWN, &[&payer])? > ROWS_OF_ONE {
+    for _ in 0..FORGOTTEN_MAX {
+        let (settings, bytes) = sums(OWN, &[&payer])?;
+        if settings <= ROWS_OF_ONE && bytes <= BYTES_OF_ONE {
+            break;
+        }
         forget_oldest(transaction, Some(payer))?;
     }
-    if count(ALL, &[])? > ROWS_MAX {
-        let most = transaction.prepare_cached(MOST)?.query_row([], |row| row.get(0))?;
+    for _ in 0..FORGOTTEN_MAX {
+        let whose = match sums(ALL, &[])? {
+            (settings, _) if settings > ROWS_MAX => MOST,
+            (_, bytes) if bytes > BYTES_MAX => LONGEST,
+            _ => break,
+        };
+        let most = transaction.prepare_cached(whose)?.query_row([], |row| row.get(0))?;
         forget_oldest(transaction, most)?;
     }
     Ok(())
@@ -190,41 +229,86 @@ mod tests {
         (3..=18).for_each(|address| made_up(&index, ROWS_OF_ONE - u32::from(address), address));
         save(3, 77, 9_000);
         assert!(is_known(1) && is_known(3));
-        assert_eq!(count(2), ROWS_OF_ONE - 1);
+        assert!(count(2) < ROWS_OF_ONE);
     }
 
     #[test]
-    fn counts_of_settings_match_the_rows_and_a_save_reads_no_rows() {
+    fn long_settings_of_one_address_take_256_kib_and_of_all_64_mib() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
+        index.lock().pragma_update(None, "synchronous", "OFF").unwrap();
+        let types = (0..32).map(|n| (format!("image/{n:0>249}"), crate::model::Offload::Ask)).collect();
+        let long = Settings { types, ..Settings::default() };
+        let is_known = |tag: u8| index.settings(&[[tag; 16]], UnixTime(9)).unwrap().is_some();
+        let bytes = |of: &str| {
+            let sql = format!("SELECT coalesce(sum(octet_length(settings)), 0) FROM settings {of}");
+            index.lock().query_row(&sql, [], |row| row.get::<_, u32>(0)).unwrap()
+        };
+        index.save_settings([200; 16], Payer::Address([1; 16]), &long, UnixTime(0)).unwrap();
+        let one = bytes("");
+        (0..99).for_each(|n| {
+            index.save_settings([n; 16], Payer::Address([2; 16]), &long, UnixTime(n.into())).unwrap();
+        });
+        let own = bytes("WHERE used > 0");
+        assert!((256 * 1024 - one..=256 * 1024).contains(&own), "{own} bytes, {one} each");
+        assert!(is_known(200) && is_known(98) && !is_known(9), "one's own oldest make room");
+        // One that is short may have many that are long make room.
+        index.save_settings([98; 16], Payer::Address([2; 16]), &Settings::default(), UnixTime(98)).unwrap();
+        assert!(bytes("WHERE used > 0") < own);
+
+        index.lock().execute("DELETE FROM settings", []).unwrap();
+        for address in 0..=255 {
+            let sql = "INSERT INTO settings WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 32) \
+                       SELECT randomblob(16), printf('%8192s', '{}'), i, ?1 FROM n";
+            index.lock().execute(sql, [Payer::Address([address; 16])]).unwrap();
+        }
+        assert_eq!(bytes(""), 64 << 20);
+        (1..=9).for_each(|n| index.save_settings([n; 16], Payer::Owner([n; 16]), &long, UnixTime(99)).unwrap());
+        assert!(bytes("") <= 64 << 20 && (1..=9).all(is_known), "those with most make room");
+    }
+
+    #[test]
+    fn sums_of_settings_match_the_rows_and_a_save_reads_no_rows() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index.sqlite");
         let index = SqliteIndex::open(&path, ENDED_MAX).unwrap();
         index.lock().pragma_update(None, "synchronous", "OFF").unwrap();
-        let counted = |index: &SqliteIndex, sql: &str| {
+        let added = |index: &SqliteIndex, sql: &str| {
             let connection = index.lock();
             let mut statement = connection.prepare(sql).unwrap();
-            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
-            rows.map(Result::unwrap).collect::<std::collections::BTreeMap<Vec<u8>, u32>>()
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?)))).unwrap();
+            rows.map(Result::unwrap).collect::<std::collections::BTreeMap<Vec<u8>, (u32, u32)>>()
         };
-        let counts = "SELECT * FROM setting_counts UNION ALL SELECT x'ff', settings FROM setting_total";
-        let recount = "SELECT coalesce(payer, x''), count(*) FROM settings GROUP BY 1 UNION ALL SELECT x'ff', count(*) FROM settings";
+        let sums = "SELECT * FROM setting_sums UNION ALL SELECT x'ff', * FROM setting_sum";
+        let added_up = "SELECT coalesce(payer, x''), count(*), sum(length(settings)) FROM settings GROUP BY 1 \
+                        UNION ALL SELECT x'ff', count(*), coalesce(sum(length(settings)), 0) FROM settings";
         for n in 0..200_u8 {
             let (tag, payer) = ([n % 37; 16], Payer::Address([n % 5; 16]));
-            index.save_settings(tag, payer, &Settings::default(), UnixTime(n.into())).unwrap();
+            let settings = Settings { min_bytes: 3_u64.pow(u32::from(n % 23)), ..Settings::default() };
+            index.save_settings(tag, payer, &settings, UnixTime(n.into())).unwrap();
             match n % 7 {
                 0 => drop(index.lock().execute("DELETE FROM settings WHERE owner = ?1", [[n % 31; 16]]).unwrap()),
                 1 => drop(index.lock().execute("UPDATE settings SET payer = NULL WHERE owner = ?1", [tag]).unwrap()),
                 2 => drop(index.forget_settings(UnixTime(KEPT_SECS + u32::from(n / 2)), 9).unwrap()),
                 _ => {}
             }
-            assert_eq!(counted(&index, counts), counted(&index, recount));
+            assert_eq!(added(&index, sums), added(&index, added_up));
         }
-        let before = counted(&index, counts);
-        let drops = ["in", "out", "anew"].map(|name| format!("DROP TRIGGER settings_counted_{name};")).concat();
-        index.lock().execute_batch(&format!("{drops} DROP TABLE setting_counts; DROP TABLE setting_total;")).unwrap();
+        let before = added(&index, sums);
+        let drops = ["added", "removed", "changed"].map(|name| format!("DROP TRIGGER settings_{name};")).concat();
+        index.lock().execute_batch(&format!("{drops} DROP TABLE setting_sums; DROP TABLE setting_sum;")).unwrap();
+        // What an earlier version left counts no more.
+        let earlier = "CREATE TABLE setting_total (settings INTEGER NOT NULL) STRICT;
+                       CREATE TRIGGER settings_counted_in AFTER INSERT ON settings BEGIN
+                           UPDATE setting_total SET settings = settings + 1;
+                       END;";
+        index.lock().execute_batch(earlier).unwrap();
         drop(index);
         let index = SqliteIndex::open(&path, ENDED_MAX).unwrap();
-        assert_eq!(counted(&index, counts), before, "of an index of an older version, too");
-        for sql in [OWN, ALL, MOST] {
+        assert_eq!(added(&index, sums), before, "of an index of an older version, too");
+        assert!(!index.lock().table_exists(None, "setting_total").unwrap());
+        index.save_settings([9; 16], Payer::Address([9; 16]), &Settings::default(), UnixTime(9)).unwrap();
+        for sql in [OWN, ALL, MOST, LONGEST] {
             let connection = index.lock();
             let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let none = vec![rusqlite::types::Null; statement.parameter_count()];
