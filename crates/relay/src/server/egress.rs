@@ -24,6 +24,9 @@ use tokio::time::timeout;
 /// How long a destination has to take a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
 
+/// How long a lookup may take before it counts as slow: a resolver that loses a question asks again after five seconds, and others answer within one.
+const SLOW_AFTER: Duration = Duration::from_secs(2);
+
 /// Why there is no connection, as who waits for it is told.
 fn refusal_of(error: &io::Error) -> u64 {
     match error.kind() {
@@ -132,12 +135,19 @@ impl Egress {
     /// The addresses of `HOST:PORT`. A lookup that nobody waits for any more keeps its place until the resolver has answered.
     async fn look_up(&self, destination: &str, device: DeviceId) -> Result<Vec<SocketAddr>, u64> {
         let place = self.lookups.take(device).await.ok_or(codes::UNKNOWN_NAME)?;
-        let destination = destination.to_owned();
-        let found = tokio::task::spawn_blocking(move || {
+        let (destination, patience) = (destination.to_owned(), place.patience());
+        let mut found = tokio::task::spawn_blocking(move || {
             let _place = place;
             destination.to_socket_addrs().map(Vec::from_iter)
         });
-        found.await.ok().and_then(Result::ok).ok_or(codes::UNKNOWN_NAME)
+        let found = match timeout(SLOW_AFTER, &mut found).await {
+            Ok(found) => found,
+            Err(_) => {
+                drop(patience);
+                found.await
+            }
+        };
+        found.ok().and_then(Result::ok).ok_or(codes::UNKNOWN_NAME)
     }
 
     /// Those of `addresses` that this device may go to and that are tried, at least one: each counts as a connection, and whoever owns a name may give it thousands.

@@ -4,12 +4,16 @@
 //! free, the fewer a device may have: an eighth of those that are free and one more. 16 devices that take all they can leave some 80 free, and 240 of them leave some. Whoever has fewest is next; of equals,
 //! whoever has waited for longest.
 //!
+//! A lookup that takes long, or that nobody waits for any more, is *slow*: as many of these as of the others a device may have besides, so that names whose servers never answer keep its other names waiting for
+//! some seconds only. While a device has slow ones, its newest takes turns with its oldest, which may be as slow.
+//!
 //! Bounds: what waits is a ticket for each connection that a device begins, of which it has a share.
 
 use hoop_endpoint::DeviceId;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::oneshot;
 
 /// A device may have a part of the threads that are free, and one more.
@@ -26,6 +30,40 @@ pub(crate) struct Lookups {
 pub(crate) struct Lookup {
     lookups: Arc<Lookups>,
     host: DeviceId,
+    /// [`RUNS`], [`SLOW`] or [`OVER`]; changed while the turns are locked.
+    state: Arc<AtomicU8>,
+}
+
+const RUNS: u8 = 0;
+const SLOW: u8 = 1;
+const OVER: u8 = 2;
+
+/// Whoever waits for a lookup. When this is dropped, the lookup is slow, unless it is over.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    lookups: Arc<Lookups>,
+    host: DeviceId,
+    state: Arc<AtomicU8>,
+}
+
+impl Lookup {
+    /// Whoever waits for it keeps this for as long as it may take.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience { lookups: self.lookups.clone(), host: self.host, state: self.state.clone() }
+    }
+}
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        {
+            let mut turns = self.lookups.turns.lock();
+            if self.state.load(Ordering::Relaxed) != RUNS || !turns.slows(self.host) {
+                return;
+            }
+            self.state.store(SLOW, Ordering::Relaxed);
+        }
+        self.lookups.hand_out();
+    }
 }
 
 impl Lookups {
@@ -46,14 +84,18 @@ impl Lookups {
         loop {
             let Some((host, ticket)) = self.turns.lock().next() else { return };
             // Who stops waiting just now gives it back, and it is the next one's.
-            let _ = ticket.send(Lookup { lookups: self.clone(), host });
+            let _ = ticket.send(Lookup { lookups: self.clone(), host, state: Arc::default() });
         }
     }
 }
 
 impl Drop for Lookup {
     fn drop(&mut self) {
-        self.lookups.turns.lock().give_back(self.host);
+        {
+            let mut turns = self.lookups.turns.lock();
+            let was_slow = self.state.swap(OVER, Ordering::Relaxed) == SLOW;
+            turns.give_back(self.host, was_slow);
+        }
         self.lookups.hand_out();
     }
 }
@@ -74,6 +116,10 @@ struct Turns<T> {
 #[derive(Debug)]
 struct Device<T> {
     has: usize,
+    /// Besides, those that take long.
+    slow: usize,
+    /// It was its newest one's turn last.
+    was_newest: bool,
     /// By when they asked.
     waiting: VecDeque<(u64, T)>,
 }
@@ -85,7 +131,7 @@ impl<T> Turns<T> {
 
     /// This device wants one more.
     fn ask(&mut self, host: DeviceId, ticket: T) {
-        let device = self.devices.entry(host).or_insert_with(|| Device { has: 0, waiting: VecDeque::new() });
+        let device = self.devices.entry(host).or_insert_with(Device::new);
         device.forget(self.is_over);
         device.waiting.push_back((self.asked, ticket));
         self.asked += 1;
@@ -100,21 +146,32 @@ impl<T> Turns<T> {
             device.forget(self.is_over);
             device.is_there()
         });
-        let most = self.of_device.min(1 + self.free / PART);
-        let may = self.devices.iter_mut().filter(|(_, device)| device.has < most);
-        let first = may.filter_map(|(host, device)| Some(((device.has, device.waiting.front()?.0), host, device)));
+        let (of_device, most) = (self.of_device, 1 + self.free / PART);
+        let may = self.devices.iter_mut().filter(|(_, device)| device.has < of_device && device.all() < most);
+        let first = may.filter_map(|(host, device)| Some(((device.all(), device.waiting.front()?.0), host, device)));
         let (_, host, device) = first.min_by_key(|(order, ..)| *order)?;
-        let (_, ticket) = device.waiting.pop_front()?;
+        device.was_newest = device.slow > 0 && !device.was_newest;
+        let next = if device.was_newest { device.waiting.pop_back() } else { device.waiting.pop_front() };
+        let (_, ticket) = next?;
         device.has += 1;
         self.free -= 1;
         Some((*host, ticket))
     }
 
+    /// One of this device's takes long. Whether it counts as slow from now on: there are not too many.
+    fn slows(&mut self, host: DeviceId) -> bool {
+        let slow = self.devices.get_mut(&host).filter(|device| device.slow < self.of_device);
+        slow.is_some_and(|device| {
+            (device.has, device.slow) = (device.has - 1, device.slow + 1);
+            true
+        })
+    }
+
     /// This device has one less.
-    fn give_back(&mut self, host: DeviceId) {
+    fn give_back(&mut self, host: DeviceId, was_slow: bool) {
         self.free += 1;
         if let Some(device) = self.devices.get_mut(&host) {
-            device.has -= 1;
+            *if was_slow { &mut device.slow } else { &mut device.has } -= 1;
             if !device.is_there() {
                 self.devices.remove(&host);
             }
@@ -123,15 +180,26 @@ impl<T> Turns<T> {
 }
 
 impl<T> Device<T> {
+    const fn new() -> Self {
+        Self { has: 0, slow: 0, was_newest: false, waiting: VecDeque::new() }
+    }
+
+    const fn all(&self) -> usize {
+        self.has + self.slow
+    }
+
     /// The first that nobody waits for any more: who asked first gives up first, mostly.
     fn forget(&mut self, is_over: fn(&T) -> bool) {
+        while self.waiting.back().is_some_and(|(_, ticket)| is_over(ticket)) {
+            self.waiting.pop_back();
+        }
         while self.waiting.front().is_some_and(|(_, ticket)| is_over(ticket)) {
             self.waiting.pop_front();
         }
     }
 
     fn is_there(&self) -> bool {
-        self.has > 0 || !self.waiting.is_empty()
+        self.all() > 0 || !self.waiting.is_empty()
     }
 }
 
@@ -168,12 +236,12 @@ mod tests {
         (0..20).for_each(|ticket| turns.ask(host(1), ticket));
         let taken: Vec<_> = std::iter::from_fn(|| turns.next()).map(|(_, ticket)| ticket).collect();
         assert_eq!(taken, Vec::from_iter(0..16), "in the order in which it asked");
-        turns.give_back(host(1));
+        turns.give_back(host(1), false);
         assert_eq!(turns.next(), Some((host(1), 16)));
         while turns.next().is_some() {}
-        (0..3).for_each(|_| turns.give_back(host(1)));
+        (0..3).for_each(|_| turns.give_back(host(1), false));
         while turns.next().is_some() {}
-        (0..16).for_each(|_| turns.give_back(host(1)));
+        (0..16).for_each(|_| turns.give_back(host(1), false));
         assert!(turns.devices.is_empty() && turns.free == 256, "{turns:?}");
     }
 
@@ -184,12 +252,49 @@ mod tests {
         let mut served = Vec::new();
         while let Some((next, ())) = turns.next() {
             served.push(next);
-            turns.give_back(next);
+            turns.give_back(next, false);
             if served.len() < 6 {
                 turns.ask(next, ());
             }
         }
         assert_eq!(served[..6], [3, 2, 1, 3, 2, 1].map(host));
+    }
+
+    #[test]
+    fn names_that_are_never_answered_leave_a_devices_other_names_theirs() {
+        let mut turns = Turns::new(256, 16, |_| false);
+        (0..40).for_each(|ticket| turns.ask(host(1), ticket));
+        let taken =
+            |turns: &mut Turns<u32>| Vec::from_iter(std::iter::from_fn(|| turns.next().map(|(_, ticket)| ticket)));
+        assert_eq!(taken(&mut turns), Vec::from_iter(0..16));
+        turns.ask(host(1), 99);
+        assert!(taken(&mut turns).is_empty());
+        assert!((0..16).all(|_| turns.slows(host(1))), "all of them take long");
+        let next = taken(&mut turns);
+        assert_eq!(next[..3], [99, 16, 39], "the newest in turn with the oldest");
+        assert_eq!(16 + next.len(), 29, "an eighth of those that are free then");
+        assert!(!turns.slows(host(1)), "16 of them at most");
+        (0..16).for_each(|_| turns.give_back(host(1), true));
+        (0..next.len()).for_each(|_| turns.give_back(host(1), false));
+        assert_eq!(turns.free, 256);
+    }
+
+    #[tokio::test]
+    async fn a_lookup_that_nobody_waits_for_counts_as_slow_until_it_is_over() {
+        let lookups = Lookups::new(64, 2);
+        let first = lookups.take(host(1)).await.unwrap();
+        let second = lookups.take(host(1)).await.unwrap();
+        let third = timeout(Duration::from_millis(20), lookups.take(host(1))).await;
+        assert!(third.is_err(), "it has two");
+        drop(first.patience());
+        let third = lookups.take(host(1)).await.unwrap();
+        let patience = second.patience();
+        drop(second);
+        drop(patience);
+        let fourth = lookups.take(host(1)).await.unwrap();
+        drop((first, third, fourth));
+        let turns = lookups.turns.lock();
+        assert!(turns.devices.is_empty() && turns.free == 64, "{turns:?}");
     }
 
     #[tokio::test]
