@@ -165,7 +165,7 @@ fn after_a_power_cut_at_any_point_what_a_device_was_told_of_is_on_disk() {
 #[test]
 fn a_missing_sync_of_the_bytes_or_the_flows_loses_some() {
     for (what, ignored) in [
-        ("bytes", (|path: &Path, is_folder| !is_folder && path.starts_with("bytes")) as fn(&Path, bool) -> bool),
+        ("octets", (|path: &Path, is_folder| !is_folder && path.starts_with("octets")) as fn(&Path, bool) -> bool),
         ("flows", |path, is_folder| !is_folder && path.starts_with("flows")),
     ] {
         let lost = TRIAL.fails_without(ignored, CUTS_THAT_BITE);
