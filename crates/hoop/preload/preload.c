@@ -71,6 +71,9 @@ struct name {
 /* The agent's address; its family is 0 where there is none. */
 static struct sockaddr_un agent;
 
+/* What its socket is called, by its own account: its path may lead there by a link. */
+static char bound[sizeof agent.sun_path];
+
 /* Where it is asked. */
 static struct sockaddr_un asked;
 
@@ -126,6 +129,8 @@ __attribute__((constructor(101))) static void begin(void) {
         strcpy(agent.sun_path, path);
         strcpy(asked.sun_path, path);
         strcat(asked.sun_path, ASKED);
+        const char *peer = getenv("HOOP_RUN_PEER");
+        strcpy(bound, peer && strlen(peer) < sizeof bound ? peer : path);
         agent.sun_family = asked.sun_family = AF_UNIX;
     }
     is_early = getenv("HOOP_RUN_EARLY") != NULL;
@@ -155,7 +160,7 @@ static bool is_carried(int fd) {
     int before = errno;
     memset(&peer, 0, sizeof peer);
     bool carried = REAL(getpeername)(fd, (struct sockaddr *)&peer, &len) == 0 && agent.sun_family && peer.sun_family == AF_UNIX
-        && strncmp(peer.sun_path, agent.sun_path, sizeof peer.sun_path) == 0;
+        && strncmp(peer.sun_path, bound, sizeof peer.sun_path) == 0;
     errno = before;
     return carried;
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -179,7 +180,12 @@ fn run_with(way: &str, variables: &[&str]) -> Vec<String> {
     carried
 }
 
-fn run_beside((library, program): (&Path, &Path), way: &str, variables: &[&str]) -> Vec<String> {
+fn run_beside(built: (&Path, &Path), way: &str, variables: &[&str]) -> Vec<String> {
+    run_there(built, way, variables, false)
+}
+
+/// `is_linked`: the program reaches the agent's socket by links, as where `hoop agent` carries for `hoop run`.
+fn run_there((library, program): (&Path, &Path), way: &str, variables: &[&str], is_linked: bool) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent");
     let listener = UnixListener::bind(&path).unwrap();
@@ -191,7 +197,14 @@ fn run_beside((library, program): (&Path, &Path), way: &str, variables: &[&str])
     let agent = std::thread::spawn(move || echo(&listener, asked, &decisions, &over));
     let mut command = Command::new("unshare");
     command.args(["--net", "--"]).arg("env").arg(format!("LD_PRELOAD={}", library.display())).args(variables);
-    command.arg(format!("HOOP_RUN_SOCKET={}", path.display())).arg(program).arg(way);
+    let mut reached = path.clone();
+    if is_linked {
+        reached = folder.path().join("link");
+        symlink(&path, &reached).unwrap();
+        symlink(folder.path().join("agent.asked"), folder.path().join("link.asked")).unwrap();
+        command.arg(format!("HOOP_RUN_PEER={}", path.display()));
+    }
+    command.arg(format!("HOOP_RUN_SOCKET={}", reached.display())).arg(program).arg(way);
     let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut said, mut some) = (running.stdout.take().unwrap(), [0; 64]);
     while let Ok(count @ 1..) = said.read(&mut some) {
@@ -232,6 +245,15 @@ fn a_signals_handler_may_connect_while_its_program_does() {
 #[test]
 fn a_copied_or_inherited_descriptor_knows_its_peer() {
     assert_eq!(run("dup"), [SOMEWHERE]);
+}
+
+#[test]
+fn an_agents_socket_that_is_reached_by_a_link_is_known() {
+    for built in libraries_and_programs() {
+        for way in ["options", "dup", "sendmsg"] {
+            assert!(run_there(built, way, &[], true).contains(&SOMEWHERE.to_owned()), "{way}: {built:?}");
+        }
+    }
 }
 
 #[test]

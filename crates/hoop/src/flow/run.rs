@@ -143,8 +143,9 @@ fn by_agent(flags: &RunFlags) -> Result<Exit, Failure> {
         Failure::usage(what).hint("`hoop run --relay FILE` needs none; docs/edge.md shows how to start one")
     };
     let agent = runs_socket().ok_or_else(none)?;
-    UnixStream::connect(&agent).map_err(|_| none())?;
+    let connected = UnixStream::connect(&agent).map_err(|_| none())?;
     let mut folder = folder()?;
+    folder.peer = connected.peer_addr().ok().and_then(|peer| peer.as_pathname().map(Into::into));
     // The agent is this user's alone.
     folder.key = None;
     for (here, there) in PreloadServer::sockets(&folder.socket()).iter().zip(PreloadServer::sockets(&agent)) {
@@ -227,6 +228,10 @@ async fn child(flags: &RunFlags, folder: &Folder, told: &mut Option<Instant>) ->
         Some(key) => command.env("HOOP_RUN_KEY", key),
         None => command.env_remove("HOOP_RUN_KEY"),
     };
+    match &folder.peer {
+        Some(peer) => command.env("HOOP_RUN_PEER", peer),
+        None => command.env_remove("HOOP_RUN_PEER"),
+    };
     if flags.early {
         command.env("HOOP_RUN_EARLY", "1");
     }
@@ -304,6 +309,8 @@ struct Folder {
     path: PathBuf,
     /// What other users say; None: there are none.
     key: Option<String>,
+    /// What the agent's socket is called, where the one in here is a link to it.
+    peer: Option<PathBuf>,
 }
 
 impl Folder {
@@ -314,7 +321,7 @@ impl Folder {
         let key = geteuid().is_root().then(|| hex::encode(hoop_http::Rng.bytes::<{ KEY_BYTES / 2 }>()));
         let mode = if key.is_some() { 0o711 } else { 0o700 };
         std::fs::DirBuilder::new().mode(mode).create(&path)?;
-        let folder = Self { path, key };
+        let folder = Self { path, key, peer: None };
         // Whatever the umask is.
         std::fs::set_permissions(&folder.path, Permissions::from_mode(mode))?;
         if statvfs(&folder.path)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {

@@ -107,6 +107,13 @@ fn a_run_by_the_agent_goes_on_in_another_network_without_its_own_relay() {
     world.ip("phone", "link set cell down");
     world.enter_wifi().unwrap();
     let _agent = world.start_agent(&[]).unwrap();
+    let asks = "import socket, sys
+web = socket.create_connection((sys.argv[1], 80))
+web.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+assert web.getpeername() == (sys.argv[1], 80), web.getpeername()";
+    let asked =
+        world.run_by_agent("python3").args(["-c", asks, &world.lab.address("web").to_string()]).output().unwrap();
+    assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
     let into = world.path("by-agent");
     let mut run = world.run_by_agent("sh");
     run.args(["-c", "echo it begins; exec curl \"$@\"", "curl"]);
