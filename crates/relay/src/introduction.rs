@@ -282,6 +282,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 struct Keys {
     path: PathBuf,
     read: Mutex<(Option<Print>, Rules)>,
+    /// Who stood in the file at earlier looks, since that was [asked](Devices::take_earlier).
+    earlier: Mutex<BTreeMap<DeviceId, Rule>>,
     /// Whether the rules are those that the file had when it was last looked at.
     is_taken: AtomicBool,
 }
@@ -311,6 +313,14 @@ impl Rule {
 struct Rules {
     keys: BTreeMap<DeviceId, DeviceKey>,
     only: BTreeMap<DeviceId, Vec<Prefix>>,
+}
+
+impl Rules {
+    fn of_devices(&self) -> BTreeMap<DeviceId, Rule> {
+        let rule =
+            |(host, key): (&DeviceId, &DeviceKey)| (*host, Rule { key: *key, only: self.only.get(host).cloned() });
+        self.keys.iter().map(rule).collect()
+    }
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -363,17 +373,23 @@ impl Devices {
     pub fn open(path: &Path) -> Result<Self, IntroductionError> {
         let print = Print::of(path);
         let rules = rules(path)?;
-        let file =
-            Arc::new(Keys { path: path.to_owned(), read: Mutex::new((print, rules)), is_taken: AtomicBool::new(true) });
+        let file = Arc::new(Keys {
+            path: path.to_owned(),
+            read: Mutex::new((print, rules)),
+            earlier: Mutex::default(),
+            is_taken: AtomicBool::new(true),
+        });
         Ok(Self { file, looking: Arc::default() })
     }
 
     /// Who stood in the file when it was last looked at.
     pub(crate) fn known(&self) -> BTreeMap<DeviceId, Rule> {
-        let rules = &self.file.read.lock().1;
-        let rule =
-            |(host, key): (&DeviceId, &DeviceKey)| (*host, Rule { key: *key, only: rules.only.get(host).cloned() });
-        rules.keys.iter().map(rule).collect()
+        self.file.read.lock().1.of_devices()
+    }
+
+    /// Who stood in the file at earlier looks since this was called last, and may have come and gone between two calls.
+    pub(crate) fn take_earlier(&self) -> BTreeMap<DeviceId, Rule> {
+        std::mem::take(&mut *self.file.earlier.lock())
     }
 
     /// Where a device may go, by the file as it was last looked at; none: wherever the relay goes. Whoever is known no more goes nowhere: it may have come before it was taken out.
@@ -438,7 +454,11 @@ impl Keys {
         let read = rules(&self.path);
         self.is_taken.store(read.is_ok(), Ordering::Relaxed);
         match read {
-            Ok(rules) => self.read.lock().1 = rules,
+            Ok(rules) => {
+                let before = std::mem::replace(&mut self.read.lock().1, rules).of_devices();
+                let mut earlier = self.earlier.lock();
+                before.into_iter().for_each(|(host, rule)| drop(earlier.entry(host).or_insert(rule)));
+            }
             // Half written, perhaps: who was known stays known.
             Err(error) => tracing::warn!(%error, "the devices' file is not taken"),
         }

@@ -21,6 +21,10 @@ impl Revocation {
 
     /// Those to be shut out: who is missing at the second look, or at once if the operator has said that the file is as it is meant to be.
     pub fn gone(&mut self, devices: &Devices, is_sure: bool) -> Vec<DeviceId> {
+        // Some may have come and begun something since the last look.
+        for (host, rule) in devices.take_earlier() {
+            self.known.entry(host).or_insert(rule);
+        }
         let now = devices.known();
         let is_kept = |host: &DeviceId, rule: &Rule| now.get(host).is_some_and(|other| other.covers(rule));
         let missing = self.known.iter().filter(|(host, rule)| !is_kept(host, rule)).map(|(host, _)| *host);
@@ -78,5 +82,10 @@ mod tests {
         }
         write(&whole).await;
         assert_eq!(revocation.gone(devices, true), [], "it may go to more");
+        let brief = |key: &str| whole.replace(&"01".repeat(20), &"02".repeat(20)).replace("0909", key);
+        write(&format!("{whole}{}", brief("0707").split_once('\n').unwrap().1)).await;
+        write(&whole).await;
+        assert_eq!(revocation.gone(devices, false), [], "at the second look");
+        assert_eq!(revocation.gone(devices, false), [DeviceId([2; 20])], "it has come and gone between two looks");
     }
 }
