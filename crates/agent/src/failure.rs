@@ -15,8 +15,12 @@ pub(crate) enum Failure {
     TimedOut,
     /// No network leads there.
     NoRoute,
-    /// The relay does not go there, or the device is shut out.
+    /// The relay does not go there.
     Forbidden,
+    /// The device was shut out.
+    ShutOut,
+    /// The relay does not know the device, or has forgotten the connection: it tells nobody which.
+    Unknown,
     /// The device begins more connections than its share.
     TooMany,
     /// There was no relay for too long.
@@ -50,7 +54,9 @@ impl From<FlowError> for Failure {
             FlowError::Ended(codes::TOO_MANY) | FlowError::Refused(Refusal::Full | Refusal::Busy { .. }) => {
                 Self::TooMany
             }
-            FlowError::Ended(codes::FORBIDDEN | codes::REVOKED) | FlowError::Refused(_) => Self::Forbidden,
+            FlowError::Ended(codes::REVOKED) => Self::ShutOut,
+            FlowError::Refused(Refusal::Unknown) => Self::Unknown,
+            FlowError::Ended(codes::FORBIDDEN) | FlowError::Refused(_) => Self::Forbidden,
             FlowError::Ended(codes::NO_HTTP) => Self::NoHttp,
             // Of those that wait for an answer, this end gives up for this reason alone.
             FlowError::Reset(ended::GIVEN_UP) => Self::NoRelay,
@@ -69,6 +75,8 @@ impl Failure {
             Self::TimedOut => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
             Self::NoRoute => (StatusCode::BAD_GATEWAY, "destination_ip_unroutable"),
             Self::Forbidden => (StatusCode::FORBIDDEN, "destination_ip_prohibited"),
+            Self::ShutOut => (StatusCode::FORBIDDEN, "proxy_configuration_error"),
+            Self::Unknown => (StatusCode::BAD_GATEWAY, "connection_terminated"),
             Self::TooMany => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
             Self::NoRelay => (StatusCode::GATEWAY_TIMEOUT, "destination_unavailable"),
             Self::Broken => (StatusCode::BAD_GATEWAY, "connection_terminated"),
@@ -84,7 +92,9 @@ impl Failure {
             Self::Refused => "nobody listens there",
             Self::TimedOut => "it does not answer",
             Self::NoRoute => "no network of the relay leads there",
-            Self::Forbidden => "the relay does not go there",
+            Self::Forbidden => "the relay does not go there; its log says why",
+            Self::ShutOut => "the relay has shut this device out",
+            Self::Unknown => "the relay was restarted, or does not know this device: then `hoop introduce` it again",
             Self::TooMany => "there are too many connections",
             Self::NoRelay => "the relay was out of reach for too long",
             Self::Broken => "the connection broke off",
@@ -96,11 +106,11 @@ impl Failure {
     /// The reply of SOCKS (RFC 1928 §6).
     pub(crate) const fn reply(self) -> u8 {
         match self {
-            Self::Forbidden => 2,
+            Self::Forbidden | Self::ShutOut => 2,
             Self::NoRoute => 3,
             Self::NoName | Self::TimedOut => 4,
             Self::Refused => 5,
-            Self::TooMany | Self::NoRelay | Self::Broken | Self::NoHttp | Self::NoRequest => 1,
+            Self::Unknown | Self::TooMany | Self::NoRelay | Self::Broken | Self::NoHttp | Self::NoRequest => 1,
         }
     }
 }
@@ -110,12 +120,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_relay_that_is_full_or_busy_has_too_many_connections() {
+    fn a_refusal_of_the_relay_is_told_as_what_it_is() {
         for (refusal, failure) in [
             (Refusal::Full, Failure::TooMany),
             (Refusal::Busy { secs: 1 }, Failure::TooMany),
             (Refusal::NoService, Failure::Forbidden),
-            (Refusal::Unknown, Failure::Forbidden),
+            (Refusal::Unknown, Failure::Unknown),
         ] {
             assert_eq!(Failure::from(FlowError::Refused(refusal)), failure, "{refusal:?}");
         }

@@ -164,7 +164,7 @@ read_from_text!(Size, Span, Rate, Network, Resolve);
 /// # Errors
 /// In words: it is none, or others get there.
 pub fn loopback(text: &str) -> Result<SocketAddr, String> {
-    let address = text.parse::<SocketAddr>().map_err(|_| "an address and a port, such as 127.0.0.1:4670")?;
+    let address = text.parse::<SocketAddr>().map_err(|_| "an address and a port, such as 127.0.0.1:8080")?;
     match address.ip().is_loopback() {
         true => Ok(address),
         false => Err(hoop_http::metrics::NOT_LOOPBACK.to_owned()),

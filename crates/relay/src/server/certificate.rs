@@ -33,7 +33,7 @@ pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<rustls::ServerConfig
 }
 
 fn lacks(path: &Path, what: &str) -> RelayError {
-    let why = format!("holds no {what} (PEM); --cert and --key may be swapped");
+    let why = format!("holds no {what} (PEM); --tls-cert and --tls-key may be swapped");
     RelayError::Certificate { path: path.to_owned(), why }
 }
 
@@ -136,9 +136,13 @@ mod tests {
         let wrong = |certificate, key| tls(&path(certificate), &path(key)).unwrap_err().to_string();
         assert!(tls(&path("good"), &path("good.key")).is_ok());
         assert!(
-            wrong("good.key", "good").contains("good.key: holds no certificate (PEM); --cert and --key may be swapped")
+            wrong("good.key", "good")
+                .contains("good.key: holds no certificate (PEM); --tls-cert and --tls-key may be swapped")
         );
-        assert!(wrong("good", "other").contains("other: holds no private key (PEM); --cert and --key may be swapped"));
+        assert!(
+            wrong("good", "other")
+                .contains("other: holds no private key (PEM); --tls-cert and --tls-key may be swapped")
+        );
         assert!(wrong("good", "other.key").contains("is not the key of the first certificate in"));
     }
 }

@@ -40,7 +40,10 @@ pub fn run(flags: &Flags) -> Result<Exit, Failure> {
         connection.write_all(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").as_bytes())?;
         let (mut head, mut byte) = (Vec::new(), [0]);
         while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_MAX {
-            connection.read_exact(&mut byte)?;
+            connection.read_exact(&mut byte).map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => io::Error::other("what listens there is no agent"),
+                _ => error,
+            })?;
             head.push(byte[0]);
         }
         Ok((connection, String::from_utf8_lossy(&head).into_owned()))
@@ -51,7 +54,10 @@ pub fn run(flags: &Flags) -> Result<Exit, Failure> {
         let mut why = String::new();
         let _ = connection.set_read_timeout(Some(ANSWER_MAX));
         let _ = BufReader::new(connection.take(HEAD_MAX as u64)).read_line(&mut why);
-        let why = why.trim_end().trim_start_matches("hoop agent: ").trim_start_matches(&format!("{to}: "));
+        let Some(why) = why.trim_end().strip_prefix("hoop agent: ") else {
+            return Err(no_agent(agent, io::Error::other("what listens there is no agent")));
+        };
+        let why = why.trim_start_matches(&format!("{to}: "));
         return Err(Failure::new(Exit::Network, format!("no connection to {to}"), plain::line(why)));
     }
     let mut writes = connection.try_clone().map_err(|error| no_agent(agent, error))?;
@@ -62,7 +68,10 @@ pub fn run(flags: &Flags) -> Result<Exit, Failure> {
     // Past the buffer, which waits for the end of a line.
     let out = io::stdout().as_fd().try_clone_to_owned();
     let copied = out.and_then(|out| pass(connection, &mut File::from(out)));
-    copied.map_err(|error| Failure::new(Exit::Network, format!("the connection to {to} broke off"), error))?;
+    copied.map_err(|error| {
+        Failure::new(Exit::Network, format!("the connection to {to} broke off"), error)
+            .hint("the agent's log says why; `hoop agent --wait` tells it here, if there is no connection")
+    })?;
     Ok(Exit::Done)
 }
 
