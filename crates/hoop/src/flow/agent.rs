@@ -127,7 +127,7 @@ fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
 fn is_free(path: &Path) -> bool {
     match UnixStream::connect(path) {
         Ok(_) => {
-            say("another agent of yours serves `hoop run`, and this one does not");
+            say("another agent serves `hoop run` already, and this one does not");
             false
         }
         Err(_) => {
