@@ -457,7 +457,9 @@ impl Keys {
             Ok(rules) => {
                 let before = std::mem::replace(&mut self.read.lock().1, rules).of_devices();
                 let mut earlier = self.earlier.lock();
-                before.into_iter().for_each(|(host, rule)| drop(earlier.entry(host).or_insert(rule)));
+                for (host, rule) in before {
+                    earlier.entry(host).or_insert(rule);
+                }
             }
             // Half written, perhaps: who was known stays known.
             Err(error) => tracing::warn!(%error, "the devices' file is not taken"),
