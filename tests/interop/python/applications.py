@@ -1,8 +1,10 @@
 """Real applications behind `hoop service`, and a browser's part of using them: sessions, cookies and forms."""
 
+import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -75,7 +77,7 @@ class Running:
     def __init__(self, name, folder, command, is_up, **more):
         self.log = Path(folder) / f"{name}.log"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **more)
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **more)
         deadline = time.monotonic() + PATIENCE
         while not is_up():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -90,6 +92,9 @@ class Running:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        # PHP's workers outlive it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
 
 def answers(url):
