@@ -8,7 +8,8 @@ use crate::tunnel::{Dialer, Dialled};
 use bytes::Bytes;
 use hoop_endpoint::FlowStream;
 use hoop_http::{
-    Body, Stoppable, UnknownCoding, connection_options, end_hop, is_no_answer, limit_interim, settle_length, streamed,
+    Body, Stop, Stoppable, UnknownCoding, connection_options, end_hop, is_no_answer, limit_interim, settle_length,
+    streamed,
 };
 use hoop_relay::exchange::via;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING, UPGRADE, VIA};
@@ -44,7 +45,7 @@ pub(crate) async fn forward(
     let flow = Stoppable::new(flow);
     let stop = flow.stop();
     let (whole, answered) = oneshot::channel();
-    let answer = Wanted(Some(whole));
+    let answer = Wanted { stop: stop.clone(), whole: Some(whole) };
     let (mut sender, connection) = builder.handshake(TokioIo::new(flow)).await.map_err(|_| Failure::Broken)?;
     let (waiting, begun) = (dialer.clone(), Instant::now());
     let carrying = tokio::spawn(async move {
@@ -152,12 +153,25 @@ fn pass(headers: &mut HeaderMap, wanted: Option<HeaderValue>, version: Version) 
 }
 
 /// An answer. Unless all of it has come when this is dropped, its connection ends, and its flow is reset: one that was shut down would go on, and its origin would send for nobody.
-struct Wanted(Option<oneshot::Sender<()>>);
+struct Wanted {
+    stop: Stop,
+    whole: Option<oneshot::Sender<()>>,
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        // Before the connection is told, so that it cannot shut the flow down.
+        if self.whole.is_some() {
+            self.stop.stop();
+        }
+    }
+}
 
 /// An answer's body. When it has come to its end, the program's connection carries nothing any more.
 struct Whole {
-    body: Incoming,
+    // It goes before the body, at whose end the connection would shut the flow down.
     answer: Wanted,
+    body: Incoming,
     /// Without it, the connection to the origin ends.
     _sender: http1::SendRequest<Incoming>,
     under_way: UnderWay,
@@ -165,7 +179,7 @@ struct Whole {
 
 impl Whole {
     fn ends(&mut self) {
-        self.answer.0.take().map(|whole| whole.send(()));
+        self.answer.whole.take().map(|whole| whole.send(()));
         self.under_way.ends();
     }
 }

@@ -320,6 +320,35 @@ async fn a_program_that_leaves_another_protocol_leaves_no_flow_behind() {
     assert_eq!(carried(&house).await, 0);
 }
 
+#[tokio::test]
+async fn an_answer_that_its_program_leaves_ends_at_its_origin() {
+    let house = House::new().await;
+    let (broken, mut is_broken) = tokio::sync::mpsc::channel(1);
+    let to = origin(move |mut stream| {
+        let broken = broken.clone();
+        async move {
+            head(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n").await.unwrap();
+            while stream.write_all(&[1; 10_000]).await.is_ok() {}
+            broken.send(()).await.unwrap();
+        }
+    })
+    .await;
+    // By an exchange, and over a connection. What ends it may come in any order.
+    for request in [
+        format!("GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\n\r\n"),
+        format!("POST http://{to}/ HTTP/1.1\r\nHost: {to}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    ] {
+        for _ in 0..10 {
+            let mut program = house.program().await;
+            program.write_all(request.as_bytes()).await.unwrap();
+            program.read_exact(&mut [0; 100_000]).await.unwrap();
+            drop(program);
+            timeout(Duration::from_secs(40), is_broken.recv()).await.expect("the origin hears of it").unwrap();
+        }
+    }
+}
+
 /// Nothing is carried any more.
 async fn nothing_is_left(house: &House) {
     let ends = async {
