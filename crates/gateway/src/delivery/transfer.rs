@@ -26,7 +26,7 @@ use tokio::time::Instant;
 /// sending it again does not help. TLS catches damage on the way.
 const CORRUPT_MAX: u32 = 5;
 
-/// The service may take so many messages in a row without having more than before.
+/// The service may take so many messages in a row without having more than ever before in this attempt.
 const IDLE_MESSAGES_MAX: u32 = 3;
 
 /// How long an attempt keeps its slot and its connection while it waits for more to be stored: longer than a commit takes. One attempt at a
@@ -227,6 +227,7 @@ impl Transfer<'_> {
     async fn send_all(&mut self, uploads: &str) -> Result<(), Stop> {
         let id = self.upload.id;
         let payload = blocking(self.core, move |core| core.spool.payload(id)).await.map(Arc::new)?;
+        let mut most = self.has.len();
         loop {
             if self.upload.state == State::Stored {
                 self.begin().await?;
@@ -237,7 +238,6 @@ impl Transfer<'_> {
                     false => break,
                 }
             };
-            let before = self.has.len();
             let answer = self.send(&payload, range).await?;
             self.note_kept(&answer).await?;
             match self.service.judge(&answer, self.upload.total) {
@@ -248,7 +248,8 @@ impl Transfer<'_> {
                 ServiceVerdict::AskHow => break,
                 verdict => self.apply_verdict(verdict).await?,
             }
-            self.idle_messages = if self.has.len() > before { 0 } else { self.idle_messages + 1 };
+            self.idle_messages = if self.has.len() > most { 0 } else { self.idle_messages + 1 };
+            most = most.max(self.has.len());
             if self.idle_messages >= IDLE_MESSAGES_MAX {
                 return Err(Retryable::new(Code::DestNotHoop, "it takes messages and has no more than before").into());
             }

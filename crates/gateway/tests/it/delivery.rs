@@ -398,6 +398,37 @@ async fn a_413_of_something_on_the_way_makes_the_messages_smaller() {
     assert!(service.bytes(id_of(&z)) == z);
 }
 
+/// It would keep a core busy for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destination_that_has_now_more_and_now_less_gets_few_messages() {
+    let z = sealed(1, 1_000, LATER);
+    let (id, total) = (id_of(&z), z.len());
+    let mut puts = 0;
+    let service = Service::start(move |_, method, _, _| {
+        if *method != Method::PUT {
+            return Weather::Fair;
+        }
+        puts += 1;
+        let first = total - 1 - puts % 2;
+        let mut response = plain(202, "");
+        for (name, value) in
+            [("hoop-state", "receiving".to_owned()), ("hoop-missing", format!("{first}-{}", total - 1))]
+        {
+            response.headers_mut().insert(name, HeaderValue::try_from(value).unwrap());
+        }
+        Weather::Answer(response)
+    })
+    .await;
+    let (gateway, _folder) = gateway().await;
+    assert_eq!(post(gateway.address, &service.dest(), &z).await.status, 201);
+    let ended = until(gateway.address, id, "an end, or many messages", |status| {
+        status["reason"].is_object() || service.count(&Method::PUT, "/") > 100
+    })
+    .await;
+    assert_eq!(reason(&ended), "dest-not-hoop");
+    assert!(service.count(&Method::PUT, "/") < 10, "{}", service.count(&Method::PUT, "/"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_destination_known_not_to_be_a_hoop_service_is_refused_at_the_door() {
     // It is not well when it is asked at the door, so that nothing is known of it.
