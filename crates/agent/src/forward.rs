@@ -8,7 +8,7 @@ use crate::tunnel::{Dialer, Dialled};
 use bytes::Bytes;
 use hoop_endpoint::FlowStream;
 use hoop_http::{
-    Body, Stop, Stoppable, UnknownCoding, connection_options, end_hop, is_no_answer, limit_interim, settle_length,
+    Body, Stop, Stoppable, UnclearLength, connection_options, end_hop, is_no_answer, limit_interim, settle_length,
     streamed,
 };
 use hoop_relay::exchange::via;
@@ -103,7 +103,7 @@ pub(crate) async fn forward(
         });
     }
     let (mut parts, body) = response.into_parts();
-    settle_length(&mut parts.headers).map_err(|UnknownCoding| Failure::NoHttp)?;
+    settle_length(&mut parts.headers).map_err(|UnclearLength| Failure::NoHttp)?;
     let wanted = (parts.status == StatusCode::SWITCHING_PROTOCOLS).then(|| upgrade(&parts.headers)).flatten();
     pass(&mut parts.headers, wanted, parts.version);
     parts.version = Version::HTTP_11;

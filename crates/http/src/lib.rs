@@ -27,7 +27,7 @@ pub use client::location::{is_elsewhere, is_sign_in};
 pub use client::tls;
 pub use hoop_clock::{Clock, Readings};
 pub use message::body::{Body, BodyError, ReadError, empty, full, in_pieces, json, read_limited, streamed};
-pub use message::hop_by_hop::{HOP_BY_HOP, UnknownCoding, connection_options, end_hop, settle_length};
+pub use message::hop_by_hop::{HOP_BY_HOP, UnclearLength, connection_options, end_hop, settle_length};
 pub use message::lines::Lines;
 pub use message::origin::{Origin, OriginError};
 pub use message::problem::{Code, Problem, retry_after};

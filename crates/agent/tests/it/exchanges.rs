@@ -167,6 +167,27 @@ async fn an_answer_without_a_body_has_none_whatever_its_head_says() {
 }
 
 #[tokio::test]
+async fn an_answer_to_head_says_one_length_or_is_refused() {
+    let house = House::new().await;
+    for (lengths, is_one) in [(["7", "7"], true), (["7", "8"], false), (["7, 8", "7"], false)] {
+        let [first, second] = lengths;
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {first}\r\nContent-Length: {second}\r\n\r\n");
+        let to = saying(answer.into_bytes()).await;
+        // The second goes over a connection.
+        for request in [get(to).replacen("GET", "HEAD", 1), chunked("HEAD", to)] {
+            let came = house.says(&request).await;
+            match is_one {
+                true => {
+                    assert!(came.starts_with("HTTP/1.1 200 ") && came.ends_with("\r\n\r\n"), "{came}");
+                    assert_eq!(came.matches("Content-Length: 7\r\n").count(), 1, "{came}");
+                }
+                false => assert!(came.starts_with("HTTP/1.1 502 "), "{request}{lengths:?}: {came}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_origin_does_not_speak_as_the_agent() {
     let house = House::new().await;
     let answer = "HTTP/1.1 200 All is well\r\nProxy-Status: hoop; error=dns_error\r\nProxy-Status: a, hoop\r\n\

@@ -5,7 +5,7 @@ use crate::codes;
 use crate::exchange::{FlowBody, SECTION_BYTES, put, read_head, via};
 use hoop_endpoint::{DeviceId, FlowReader, FlowStream, FlowWriter};
 use hoop_head::{decode_request, encode_response};
-use hoop_http::{Body, UnknownCoding, empty, end_hop, settle_length, streamed};
+use hoop_http::{Body, UnclearLength, empty, end_hop, settle_length, streamed};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, VIA};
 use http::uri::Scheme;
 use http::{HeaderValue, Request, Response};
@@ -79,7 +79,7 @@ async fn read_request(mut reader: FlowReader) -> Result<Request<Body>, u64> {
 
 async fn write_response(response: Response<Incoming>, writer: &mut FlowWriter) -> Result<(), u64> {
     let (mut head, mut body) = response.into_parts();
-    settle_length(&mut head.headers).map_err(|UnknownCoding| codes::NO_HTTP)?;
+    settle_length(&mut head.headers).map_err(|UnclearLength| codes::NO_HTTP)?;
     end_hop(&mut head.headers);
     head.headers.append(VIA, via(head.version));
     let mut section = Vec::new();
