@@ -1,6 +1,7 @@
 //! Passes every request that is not for the service's own paths to the application: [`Proxy`].
 //!
 //! Promises: bodies stream both ways and are never collected; what has a length keeps it, what was chunked stays chunked;
+//! an answer whose length is not clear, or whose status is above 599, is a 502;
 //! `Host` stays; hop-by-hop fields end here (RFC 9110 §7.6.1); no answer of the application has a `Hoop-*` field, which would be this service's
 //! word; WebSocket passes, and no other upgrade; when the client goes away, the
 //! application's connection is closed, too.
@@ -16,7 +17,9 @@ use crate::policy::told::is_told;
 use crate::receive::source::PIECE;
 use crate::replay::application::Application;
 use crate::replay::left_behind::LeftBehind;
-use hoop_http::{Body, Code, HOP_BY_HOP, Late, LeastRate, Lines, PacedBody, Place, Problem, Shutdown, empty, streamed};
+use hoop_http::{
+    Body, Code, HOP_BY_HOP, Late, LeastRate, Lines, PacedBody, Place, Problem, Shutdown, empty, settle_length, streamed,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::{Body as _, Incoming};
 use std::sync::Arc;
@@ -89,6 +92,13 @@ impl Proxy {
                 Problem::new(Code::UpstreamBroken, "")
             }
         })?;
+        // Of later classes nobody knows what they mean (RFC 9110 §15).
+        if response.status().as_u16() > 599 || settle_length(response.headers_mut()).is_err() {
+            if is_written() {
+                tracing::warn!("the application's answer has no clear length, or a status that is none");
+            }
+            return Err(Problem::new(Code::UpstreamBroken, "its length is not clear, or its status is none"));
+        }
         drop_own(response.headers_mut());
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(near) = near else {

@@ -316,6 +316,38 @@ async fn answers_without_a_body_keep_what_they_say_of_it() {
     assert_eq!(nothing.field("transfer-encoding"), None);
 }
 
+/// What this end takes for the end of an answer, the client must as well.
+#[tokio::test]
+async fn an_answer_that_is_no_single_answer_is_a_502_or_passed_on_as_one() {
+    const CHUNKS: &str = "A\r\n0123456789\r\n0\r\n\r\n";
+    for (method, head, body, expected) in [
+        ("GET", "200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked", CHUNKS, Some(CHUNKS)),
+        ("GET", "200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5", CHUNKS, Some(CHUNKS)),
+        ("GET", "200 OK\r\nContent-Length: 2\r\nContent-Length: 2", "hi", Some("hi")),
+        ("GET", "200 OK\r\nTransfer-Encoding: gzip, chunked", CHUNKS, None),
+        ("GET", "200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked", CHUNKS, None),
+        ("GET", "200 OK\r\nTransfer-Encoding: gzip", "hi", None),
+        ("HEAD", "200 OK\r\nContent-Length: 2\r\nContent-Length: 3", "", None),
+        ("GET", "599 Last\r\nContent-Length: 2", "hi", Some("hi")),
+        ("GET", "600 What\r\nContent-Length: 2", "hi", None),
+        ("GET", "999 What\r\nContent-Length: 2", "hi", None),
+    ] {
+        let upstream =
+            Upstream::new(move |_, _| Behaviour::Answer(format!("HTTP/1.1 {head}\r\n\r\n{body}").into_bytes())).await;
+        let sidecar = Sidecar::before(upstream.address).await;
+        let reply = sidecar.send(method, "/", &[], b"").await;
+        match expected {
+            Some(body) => assert_eq!(
+                (reply.status.to_string().as_str(), &reply.body[..]),
+                (&head[..3], body.as_bytes()),
+                "{head}"
+            ),
+            None if method == "HEAD" => assert_eq!(reply.status, 502, "{head}"),
+            None => assert_eq!(reply.problem(), (502, "upstream-broken".into()), "{head}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_application_that_is_down_or_hangs_up_is_a_502() {
     let upstream = Upstream::new(|_, _| Behaviour::TakeAndClose).await;
