@@ -155,10 +155,15 @@ fn of_origin(mut response: Response<Body>) -> Result<Response<Body>, Failure> {
     Ok(response)
 }
 
-/// Whether a `Proxy-Status` says anything of this proxy (RFC 9209 §2).
+/// Whether a `Proxy-Status` says anything of this proxy (RFC 9209 §2), or might to a lenient reader. Its name is a token or a string there. Each comma counts as one between members,
+/// and each backslash as an escape.
 fn names_us(value: &HeaderValue) -> bool {
-    let mut members = value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii_start);
-    members.any(|member| member.strip_prefix(b"hoop").is_some_and(|rest| !rest.first().is_some_and(is_token)))
+    value.as_bytes().split(|byte| *byte == b',').any(|member| {
+        let name = member.trim_ascii_start();
+        let name = name.strip_prefix(b"\"").unwrap_or(name);
+        let name: Vec<_> = name.iter().filter(|byte| **byte != b'\\').copied().collect();
+        name.strip_prefix(b"hoop").is_some_and(|rest| !rest.first().is_some_and(is_token))
+    })
 }
 
 /// Whether a name goes on with this byte (RFC 8941 §3.3.4).

@@ -190,13 +190,28 @@ async fn an_answer_to_head_says_one_length_or_is_refused() {
 #[tokio::test]
 async fn an_origin_does_not_speak_as_the_agent() {
     let house = House::new().await;
-    let answer = "HTTP/1.1 200 All is well\r\nProxy-Status: hoop; error=dns_error\r\nProxy-Status: a, hoop\r\n\
-        Proxy-Status: hooper; error=x\r\nContent-Length: 2\r\n\r\nhi";
+    let spoken = [
+        "hoop; error=dns_error",
+        "a, hoop",
+        "a,\thoop;error=x",
+        "\"hoop\"; error=x",
+        "a; details=\"b\\\"\", \"hoop\" ; error=x",
+        "a,\t\t\"hoop\"",
+        "\"h\\oop\"; error=x",
+        "\"hoop; error=x",
+    ];
+    let of_others = ["hooper; error=x", "\"hooper\"; error=x", "a; details=\"hoop\"", "\"a hoop\""];
+    let fields: String = spoken.iter().chain(&of_others).map(|value| format!("Proxy-Status: {value}\r\n")).collect();
+    let answer = format!(
+        "HTTP/1.1 200 All is well\r\n{fields}Proxy-Authentication-Info: nextnonce=\"x\"\r\nContent-Length: 2\r\n\r\nhi"
+    );
     let to = saying(answer.into()).await;
     for request in [get(to), chunked("POST", to)] {
         let came = house.says(&request).await;
         assert!(came.starts_with("HTTP/1.1 200 OK\r\n") && came.ends_with("\r\n\r\nhi"), "{came}");
-        assert!(came.contains("hooper") && !came.contains("hoop;") && !came.contains(", hoop"), "{came}");
+        let told: Vec<_> = came.lines().filter_map(|line| line.strip_prefix("Proxy-Status: ")).collect();
+        assert_eq!(told, of_others, "{came}");
+        assert!(!came.contains("nextnonce"), "{came}");
     }
 }
 

@@ -2,13 +2,14 @@
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, TRANSFER_ENCODING};
 
-/// Fields that concern one hop alone (RFC 9110 §7.6.1, RFC 7540 §3.2.1, and those that older software sends), in lower case.
-pub const HOP_BY_HOP: [&str; 10] = [
+/// Fields that concern one hop alone (RFC 9110 §7.6.1 and §11.7.3, RFC 7540 §3.2.1, and those that older software sends), in lower case.
+pub const HOP_BY_HOP: [&str; 11] = [
     "connection",
     "http2-settings",
     "keep-alive",
     "proxy-connection",
     "proxy-authenticate",
+    "proxy-authentication-info",
     "proxy-authorization",
     "te",
     "trailer",
