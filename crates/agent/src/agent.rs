@@ -164,10 +164,7 @@ impl Agent {
                     }
                     Err::<_, io::Error>(error) => {
                         static LINES: Lines = Lines::new();
-                        let more = || tracing::warn!("more connections cannot be accepted; those of this minute are not told");
-                        if LINES.have_room(std::time::Instant::now(), more) {
-                            tracing::warn!(%error, "cannot accept a connection");
-                        }
+                        LINES.warn("cannot accept a connection", &error);
                         sleep(Duration::from_millis(50)).await;
                     }
                 },

@@ -206,11 +206,7 @@ impl Server {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, mostly: give the open connections time to end rather than spin.
-                    let more =
-                        || tracing::warn!("more connections cannot be accepted; those of this minute are not told");
-                    if lines.have_room(std::time::Instant::now(), more) {
-                        tracing::warn!(%error, "cannot accept a connection");
-                    }
+                    lines.warn("cannot accept a connection", &error);
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }

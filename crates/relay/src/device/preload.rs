@@ -15,6 +15,7 @@ use super::status::{Listed, Listing, tell};
 use crate::codes;
 use crate::copy::copy_both;
 use hoop_endpoint::{FlowError, FlowOptions, FlowStream, ended};
+use hoop_http::Lines;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::fs::Permissions;
@@ -154,7 +155,7 @@ impl PreloadServer {
         notify: impl Fn(Notice) + Send + Sync + 'static,
     ) {
         let (mut connections, mut ended) = (JoinSet::new(), pin!(ended));
-        let (results, listing) = (Arc::new(ConnectResults::default()), self.listing);
+        let (results, listing, lines) = (Arc::new(ConnectResults::default()), self.listing, Lines::new());
         let status = async {
             match self.status {
                 Some((asked, title)) => tell(asked, &title, link, &listing).await,
@@ -173,6 +174,7 @@ impl PreloadServer {
             results,
             listing: listing.clone(),
             key: self.key,
+            lines: Lines::new(),
             has_ended: AtomicBool::new(false),
             given_up: AtomicUsize::new(0),
         });
@@ -187,7 +189,7 @@ impl PreloadServer {
                         connections.spawn(carry(connection));
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection");
+                        lines.warn("cannot accept a connection", &error);
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 },
@@ -283,6 +285,8 @@ struct Carrying {
     listing: Arc<Listing>,
     /// What other users have to say.
     key: Option<String>,
+    /// Lines that say that there is no descriptor.
+    lines: Lines,
     /// The program has ended.
     has_ended: AtomicBool,
     /// Connections that were given up since then.
@@ -311,7 +315,7 @@ impl Carrying {
         listed: &Listed,
     ) -> Option<(FlowStream, Attempt)> {
         let attempt = Attempt::begin(self.results.clone(), awaits.number);
-        let watch = connection.watch().inspect_err(|error| tracing::warn!(%error, "no descriptor")).ok()?;
+        let watch = connection.watch().inspect_err(|error| self.lines.warn("no descriptor", error)).ok()?;
         let connected = tokio::select! {
             connected = self.connector.connect(destination) => connected,
             _ = watch.closed() => return None,

@@ -10,6 +10,7 @@
 //!
 //! Bounds: an entry for each connection that is there, and [`KEPT`] of those that are over; [`ASKING_MAX`] questions at once.
 
+use hoop_http::Lines;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
@@ -152,7 +153,7 @@ impl ConnectResults {
 
     /// Answers questions, as long as it is polled.
     pub(crate) async fn serve(self: Arc<Self>, listener: UnixListener, key: Option<String>) {
-        let places = Arc::new(Semaphore::new(ASKING_MAX));
+        let (places, lines) = (Arc::new(Semaphore::new(ASKING_MAX)), Lines::new());
         loop {
             let Ok(place) = places.clone().acquire_owned().await else { return };
             match listener.accept().await {
@@ -164,7 +165,7 @@ impl ConnectResults {
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a question");
+                    lines.warn("cannot accept a question", &error);
                     sleep(Duration::from_millis(50)).await;
                 }
             }

@@ -6,6 +6,7 @@
 use super::link::Link;
 use hoop_carrier::Kind;
 use hoop_endpoint::{CarrierStatus, FlowMeter};
+use hoop_http::Lines;
 use hoop_units::plain;
 use parking_lot::Mutex;
 use rustix::process::geteuid;
@@ -83,6 +84,7 @@ impl Drop for Listed {
 
 /// Tells whoever asks, as long as it is polled.
 pub(crate) async fn tell(asked: UnixListener, title: &str, link: &Link, listing: &Listing) {
+    let lines = Lines::new();
     loop {
         match asked.accept().await {
             Ok((asking, _)) if is_own(&asking) => {
@@ -90,7 +92,7 @@ pub(crate) async fn tell(asked: UnixListener, title: &str, link: &Link, listing:
             }
             Ok(_) => tracing::debug!("another user asks what is carried"),
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a question");
+                lines.warn("cannot accept a question", &error);
                 sleep(Duration::from_millis(50)).await;
             }
         }
