@@ -10,13 +10,20 @@ use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::codes;
 use crate::wire::NEVER_PORTS;
 
-/// Sentences that are remembered so that none is said twice: a program may want to go to any number of places. What exceeds it is not said.
+/// Sentences that are remembered so that none is said twice: a program may want to go to any number of places. All are forgotten once there are more, and the first of them is a
+/// minute old: so many are said in that time at most.
 pub const SAID_MAX: usize = 256;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What is said once where there are more sentences than are said in a minute.
+const MORE: &str = "there are more reasons than are told in this minute";
 
 /// Why a server is not reached by one way.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -29,12 +36,30 @@ pub struct Trouble {
 
 /// What was said already.
 #[derive(Debug, Default)]
-pub struct Said(BTreeSet<String>);
+pub struct Said {
+    words: BTreeSet<String>,
+    /// When the first of them was said.
+    began: Option<Instant>,
+}
 
 impl Said {
-    /// Whether this is said for the first time, and is to be.
-    pub fn is_news(&mut self, words: &str) -> bool {
-        self.0.len() < SAID_MAX && self.0.insert(words.to_owned())
+    /// What is to be said now: these words if they are news, or once that there are more.
+    pub fn news(&mut self, words: String, now: Instant) -> Option<String> {
+        if self.words.contains(&words) {
+            return None;
+        }
+        let is_over = |began| now.saturating_duration_since(began) >= MINUTE;
+        if self.words.len() >= SAID_MAX && self.began.is_none_or(is_over) {
+            *self = Self::default();
+        }
+        let words = match self.words.len() {
+            ..SAID_MAX => words,
+            SAID_MAX => MORE.to_owned(),
+            _ => return None,
+        };
+        self.began.get_or_insert(now);
+        self.words.insert(words.clone());
+        Some(words)
     }
 }
 
@@ -46,7 +71,7 @@ pub async fn tell(mut troubles: watch::Receiver<Option<Trouble>>, server: String
             "any" => format!("waiting for {server}: {}", trouble.cause),
             way => format!("waiting for {server} by {way}: {}", trouble.cause),
         });
-        words.filter(|words| said.is_news(words)).inspect(|words| say(words));
+        words.and_then(|words| said.news(words, Instant::now())).inspect(|words| say(words));
         if troubles.changed().await.is_err() {
             return;
         }
@@ -224,11 +249,30 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_not_said_again_and_little_is_remembered() {
-        let mut said = Said::default();
-        assert!(said.is_news("one"));
-        assert!(!said.is_news("one"));
-        let news = (0..2 * SAID_MAX).filter(|number| said.is_news(&number.to_string())).count();
-        assert_eq!(news, SAID_MAX - 1);
+    fn what_was_said_is_not_said_again_until_256_others_were() {
+        let (mut said, mut now) = (Said::default(), Instant::now());
+        assert_eq!(said.news("one".into(), now).unwrap(), "one");
+        // What comes again and again is said once for each so many others, and these are all said.
+        let mut again = 0;
+        for number in (0..10 * SAID_MAX).map(|number| number.to_string()) {
+            now += Duration::from_secs(1);
+            assert_eq!(said.news(number.clone(), now).as_ref(), Some(&number));
+            assert_eq!(said.news(number, now), None);
+            again += usize::from(said.news("one".into(), now).is_some());
+        }
+        assert_eq!(again, 10);
+    }
+
+    #[test]
+    fn in_a_minute_256_sentences_are_said_and_once_that_there_are_more() {
+        let (mut said, began) = (Said::default(), Instant::now());
+        for minute in 0..3 {
+            let now = began + minute * MINUTE;
+            let news: Vec<_> = (0..3 * SAID_MAX).filter_map(|n| said.news(format!("{minute}: {n}"), now)).collect();
+            assert_eq!((news.len(), &news[SAID_MAX][..]), (SAID_MAX + 1, MORE));
+            let last = now + MINUTE - Duration::from_millis(1);
+            assert_eq!(said.news("another".into(), last), None);
+            assert_eq!(said.words.len(), SAID_MAX + 1, "what is remembered is bounded");
+        }
     }
 }

@@ -84,9 +84,9 @@ impl FlowConnector {
 
     /// Says it, unless it was said.
     pub fn say(&self, words: String) {
-        if self.teller.said.lock().is_news(&words) {
-            (self.teller.tell)(words);
-        }
+        // The lock is not held while it is told.
+        let news = self.teller.said.lock().news(words, std::time::Instant::now());
+        news.into_iter().for_each(|words| (self.teller.tell)(words));
     }
 
     /// Says why a connection to `destination` is over, if people can do something about it. `was_known`: the relay knew the flow.
