@@ -91,7 +91,7 @@ fn conduct(
     Ok(exit(&outcome))
 }
 
-/// AckPolicy the receipt, and says so if there is none: the upload's fate is the exit code's all the same.
+/// Keeps the receipt, and says so if there is none: the upload's fate is the exit code's all the same.
 async fn keep_receipt(client: &Client, outcome: &Outcome, path: &Path) -> Result<(), Failure> {
     let kept = match outcome.id {
         Some(id) => receipt::keep(client, id, outcome.body.clone(), path).await?,

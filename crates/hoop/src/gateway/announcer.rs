@@ -75,7 +75,7 @@ fn fork_here() -> io::Result<Option<Pid>> {
     }
 }
 
-/// AckPolicy an announcer until the gateway has gone.
+/// Keeps an announcer until the gateway has gone.
 fn keep(mut hears: File) {
     let Some((port, name)) = heard(&mut hears) else { return };
     let mut rest = REST_FIRST;

@@ -28,7 +28,7 @@ impl Powers {
         user::become_user(self.user.as_deref(), state)
     }
 
-    /// AckPolicy the process to its own files, if that was not forbidden. Before there is a second thread.
+    /// Keeps the process to its own files, if that was not forbidden. Before there is a second thread.
     pub fn confine(&self, state: Option<&Path>, named: &[&Path]) {
         if self.is_confined {
             confine::confine(state, named);
