@@ -170,7 +170,7 @@ fn a_ported_downloader_reaches_a_server_without_flows_through_a_relay() {
         let allowed = Allowed { addresses: [IpAddr::from([127, 0, 0, 1]).into()].into(), ..Allowed::default() };
         let (certificate, key, devices) = (place.path("cert.pem"), place.path("key.pem"), place.path("devices.toml"));
         let (listen, shares) = ("127.0.0.1:0".parse().unwrap(), ShareLimits::default());
-        let config = RelayConfig { listen, certificate, key, devices, allowed, shares, admin: None };
+        let config = RelayConfig { listen, certificate, key, devices, allowed, shares, store: None, admin: None };
         let relay = Relay::bind(&config).await.unwrap();
         let port = relay.address().port();
         tokio::spawn(relay.run());

@@ -24,6 +24,8 @@ pub const NO_HOST: u64 = 0x109;
 pub const NO_NETWORK: u64 = 0x10a;
 /// What answers there does not speak HTTP, or its answer cannot be passed on.
 pub const NO_HTTP: u64 = 0x10b;
+/// The relay has nothing of the exchange that the device would go on with.
+pub const UNKNOWN_EXCHANGE: u64 = 0x10c;
 
 /// What a device hears that does not wait for the connection: fewer reasons.
 pub(crate) const fn in_general(code: u64) -> u64 {

@@ -1,9 +1,10 @@
 //! Carries TCP connections as flows. An [`Introduction`] holds what a device knows of its server, and a [`Link`] keeps a device's carriers. A [`preload`] server takes a program's
 //! connections, and a [`Relay`] connects them to their destinations, or makes a request for a device ([`exchange`]).
 //!
-//! Rooms, each importing only those before it: `codes`, `wire`, `copy`, `exchange`, `diagnostics`, `introduction`, `device` | `server`.
+//! Rooms, each importing only those before it: `codes`, `wire`, `copy`, `exchange`, `continuation`, `diagnostics`, `introduction`, `device` | `server`.
 
 pub mod codes;
+pub mod continuation;
 pub mod copy;
 mod device;
 pub mod diagnostics;
@@ -20,6 +21,7 @@ pub use hoop_units::Prefix;
 pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as, introduce_for};
 pub use server::config::{RelayConfig, RelayError};
 pub use server::egress::Allowed;
+pub use server::objects::StoreConfig;
 pub use server::rate_limit::ShareLimits;
 pub use server::relay::{OFFLINE_MAX, Relay, Reload, ReloadError};
 pub use wire::NEVER_PORTS;

@@ -1,5 +1,7 @@
 //! How a device names a connection to its relay, and which ports it is not taken to.
 
+use hoop_endpoint::FlowId;
+
 /// What a service's name begins with when it is a TCP connection's destination: `tcp:HOST:PORT`.
 pub const TCP: &str = "tcp:";
 
@@ -13,6 +15,35 @@ pub const MADE: u8 = 0;
 /// The service of a flow that is one HTTP exchange (`docs/edge.md`).
 pub const HTTP: &str = "http";
 
+/// The service of a flow that goes on with an earlier exchange of the device, `http:FLOW:FROM`: the id of its first flow in hexadecimal, and how many bytes of the answer's body the device has.
+pub fn resumption(flow: FlowId, from: u64) -> String {
+    format!("{HTTP}:{flow}:{from}")
+}
+
+/// What a service goes on with, if it is one of [`resumption`].
+pub fn resumed(service: &str) -> Option<(FlowId, u64)> {
+    let (flow, from) = service.strip_prefix(HTTP)?.strip_prefix(':')?.split_once(':')?;
+    let resumed = (FlowId(u64::from_str_radix(flow, 16).ok()?), from.parse().ok()?);
+    // One way of writing it.
+    (resumption(resumed.0, resumed.1) == service).then_some(resumed)
+}
+
 /// Ports that no device is taken to unless they are listed. 25 is where mail servers speak to each other: a device that is taken over would send its spam under the relay's address,
 /// which is then on every block list. Mail programs use 465 and 587, which ask for a password.
 pub const NEVER_PORTS: [u16; 1] = [25];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resumption_is_read_as_it_is_written() {
+        for (flow, from) in [(0, 0), (u64::MAX, u64::MAX), (0xab, 70)] {
+            assert_eq!(resumed(&resumption(FlowId(flow), from)), Some((FlowId(flow), from)));
+        }
+        for other in ["http", "http:", "http:ab:70", "http:00000000000000AB:70", "http:00000000000000ab:+70", "tcp:a:1"]
+        {
+            assert_eq!(resumed(other), None, "{other}");
+        }
+    }
+}

@@ -4,11 +4,11 @@ use hoop_agent::{Agent, AgentConfig};
 use hoop_carrier::Listener;
 use hoop_endpoint::{Server, ServerConfig};
 use hoop_relay::copy::copy_both;
-use hoop_relay::{Allowed, Introduction, NetworkPath, Relay, RelayConfig, ShareLimits, introduce};
+use hoop_relay::{Allowed, Introduction, NetworkPath, Relay, RelayConfig, ShareLimits, StoreConfig, introduce};
 use hoop_relay::{Devices, codes};
 use rustls::pki_types::PrivateKeyDer;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,27 +20,35 @@ use tokio::time::timeout;
 
 /// A relay on loopback, and what a new device is told of it.
 pub async fn relay(folder: &Path) -> (Introduction, JoinHandle<()>) {
+    let (introduction, relay, _) = keeping_relay(folder, None).await;
+    (introduction, relay)
+}
+
+/// The same, with a folder for answers; and how it is begun anew.
+pub async fn keeping_relay(folder: &Path, state: Option<PathBuf>) -> (Introduction, JoinHandle<()>, RelayConfig) {
     let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (certificate, key, devices) = (folder.join("cert.pem"), folder.join("key.pem"), folder.join("devices.toml"));
     std::fs::write(&certificate, signed.cert.pem()).unwrap();
     std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
     introduce(&devices, "another.example:1", None).unwrap();
     let allowed = Allowed { addresses: [IpAddr::from([127, 0, 0, 1]).into()].into(), ..Allowed::default() };
-    let config = RelayConfig {
+    let mut config = RelayConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         certificate,
         key,
         devices: devices.clone(),
         allowed,
         shares: ShareLimits::default(),
+        store: state.map(StoreConfig::new),
         admin: None,
     };
     let relay = Relay::bind(&config).await.unwrap();
     let server = format!("localhost:{}", relay.address().port());
+    config.listen = relay.address();
     let running = tokio::spawn(relay.run());
     let mut introduction = introduce(&devices, &server, Some(signed.cert.pem())).unwrap();
     introduction.addresses = vec![[127, 0, 0, 1].into()];
-    (introduction, running)
+    (introduction, running, config)
 }
 
 /// A relay from before exchanges: it carries connections alone, and counts the exchanges that it was asked for.

@@ -23,14 +23,14 @@ impl FromStr for Size {
 /// Less than the least record holds nothing at all: somebody forgot the G.
 const ROOM_MIN: u64 = 4 << 10;
 
-/// The bytes that a flag of that name gives to uploads, if it was typed.
+/// The bytes on disk that a flag of that name allows, if it was typed.
 ///
 /// # Errors
-/// If no upload has room in them.
+/// If nothing has room in them.
 pub fn room(name: &str, size: Option<Size>) -> Result<Option<u64>, Failure> {
     match size.map(|size| size.0) {
         Some(bytes @ 0..ROOM_MIN) => {
-            let failure = Failure::usage(format!("{name} is {bytes} bytes, which is too little for any upload"));
+            let failure = Failure::usage(format!("{name} is {bytes} bytes, which is too little"));
             Err(if bytes == 0 { failure } else { failure.hint(format!("write {bytes}G for gibibytes")) })
         }
         bytes => Ok(bytes),

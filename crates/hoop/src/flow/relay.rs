@@ -1,7 +1,7 @@
 //! `hoop relay` and `hoop introduce`: the server's side of programs whose connections are flows.
 
 use crate::base::exit::{Exit, Failure};
-use crate::base::values::{Rate, loopback};
+use crate::base::values::{Rate, Size, loopback, room};
 use crate::flow::qr;
 use crate::server::logging;
 use crate::server::powers::Powers;
@@ -9,7 +9,9 @@ use crate::server::{
     announce_flows, hint_at_ports, raise_descriptors, reload_on_hang_up, run_flows, stop_on_signal, warn_of_root,
 };
 use clap::Args;
-use hoop_relay::{Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, introduce_for};
+use hoop_relay::{
+    Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, StoreConfig, introduce_for,
+};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -45,6 +47,15 @@ pub struct RelayFlags {
     /// The most that all connections of one device may carry together, in both directions, such as 20Mbit (a second) [default: no limit]
     #[arg(long, value_name = "RATE")]
     device_rate: Option<Rate>,
+    /// Finish downloads that devices do not take at once, and keep them in this folder until they do, also through a restart. Without it, downloads wait for their devices
+    #[arg(long, value_name = "FOLDER")]
+    state_dir: Option<PathBuf>,
+    /// The most that all these downloads together may take on disk [default: 4G]
+    #[arg(long, value_name = "SIZE", requires = "state_dir")]
+    max_stored: Option<Size>,
+    /// The most that those of one device may take [default: a quarter of --max-stored]
+    #[arg(long, value_name = "SIZE", requires = "state_dir")]
+    device_stored: Option<Size>,
     /// Serve metrics (Prometheus) on this loopback address, such as 127.0.0.1:4671
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback)]
     admin: Option<SocketAddr>,
@@ -66,9 +77,14 @@ pub struct RelayFlags {
 pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
     logging::start(flags.log_json)?;
     let powers = Powers::new(flags.user, flags.no_landlock);
-    powers.take_user(None)?;
-    powers.confine(None, &[&flags.tls_cert, &flags.tls_key, &flags.devices]);
+    powers.take_user(flags.state_dir.as_deref())?;
+    let (all, of_device) = (room("max-stored", flags.max_stored)?, room("device-stored", flags.device_stored)?);
+    powers.confine(flags.state_dir.as_deref(), &[&flags.tls_cert, &flags.tls_key, &flags.devices]);
     raise_descriptors();
+    let store = flags.state_dir.map(StoreConfig::new).map(|store| {
+        let bytes = all.unwrap_or(store.bytes);
+        StoreConfig { bytes, bytes_of_device: of_device.unwrap_or(bytes / 4), ..store }
+    });
     let config = RelayConfig {
         listen: flags.listen,
         certificate: flags.tls_cert,
@@ -80,6 +96,7 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
             ports: flags.allow_port.into_iter().collect(),
         },
         shares: ShareLimits { begun_per_minute: flags.device_begun, rate: flags.device_rate.map(|rate| rate.0) },
+        store,
         admin: flags.admin,
     };
     run_flows(async {

@@ -3,8 +3,8 @@
 use super::link::Link;
 use crate::codes;
 use crate::diagnostics::{Said, refusal};
-use crate::wire::{CONNECT, HTTP, MADE, TCP};
-use hoop_endpoint::{Device, FlowError, FlowOptions, FlowStream, OpenError, ended};
+use crate::wire::{CONNECT, HTTP, MADE, TCP, resumption};
+use hoop_endpoint::{Device, FlowError, FlowId, FlowOptions, FlowStream, OpenError, ended};
 use parking_lot::Mutex;
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,6 +108,15 @@ impl FlowConnector {
     /// If there can be no more flows.
     pub fn exchange(&self) -> Result<FlowStream, OpenError> {
         self.device.open(HTTP, self.options())
+    }
+
+    /// A flow that goes on with an earlier exchange: see [`wire::resumption`](crate::wire). A relay that has nothing of it ends the flow with [`codes::UNKNOWN_EXCHANGE`], and an older one with
+    /// [`codes::MALFORMED`].
+    ///
+    /// # Errors
+    /// If there can be no more flows.
+    pub fn resume_exchange(&self, flow: FlowId, from: u64) -> Result<FlowStream, OpenError> {
+        self.device.open(&resumption(flow, from), self.options())
     }
 
     fn open_as(&self, kind: &str, destination: &str) -> Result<FlowStream, OpenError> {

@@ -1,6 +1,7 @@
 //! What a relay is given: [`RelayConfig`], and why it cannot begin with that: [`RelayError`].
 
 use super::egress::Allowed;
+use super::objects::StoreConfig;
 use super::rate_limit::ShareLimits;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,6 +21,8 @@ pub struct RelayConfig {
     pub allowed: Allowed,
     /// What each device may use.
     pub shares: ShareLimits,
+    /// Where answers are put that devices do not take at once. None: nowhere, and their origins wait.
+    pub store: Option<StoreConfig>,
     /// Where `/metrics` are told: an address of this machine alone. None: nowhere.
     pub admin: Option<SocketAddr>,
 }
@@ -37,6 +40,14 @@ pub enum RelayError {
         path: PathBuf,
         /// Why.
         why: String,
+    },
+    /// The folder of its store.
+    #[error("{path}: {source}")]
+    Store {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
     },
     /// A socket, or metrics would be told to others than this machine.
     #[error(transparent)]

@@ -1,56 +1,91 @@
-//! A flow that is one HTTP exchange: [`carry`]. `docs/edge.md` has what is said over it.
+//! A flow that is one HTTP exchange, or goes on with an earlier one: [`carry`]. `docs/edge.md` has what is said over it.
 
+use super::fetch::{SHUTDOWN_MAX, fetch, fetch_rest, section};
+use super::objects::{Object, ObjectStore};
 use super::origins::Origins;
 use crate::codes;
-use crate::exchange::{FlowBody, SECTION_BYTES, put, read_head, via};
-use hoop_endpoint::{DeviceId, FlowReader, FlowStream, FlowWriter};
-use hoop_head::{decode_request, encode_response};
-use hoop_http::{Body, UnclearLength, empty, end_hop, settle_length, streamed};
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, VIA};
+use crate::exchange::{FlowBody, put, read_head};
+use crate::wire::resumed;
+use hoop_endpoint::{FlowError, FlowMeter, FlowName, FlowReader, FlowStream, FlowWriter, Status};
+use hoop_head::decode_request;
+use hoop_http::{Body, empty, streamed};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::uri::Scheme;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use std::future::pending;
 use std::io;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
-use tokio::time::timeout;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
-/// How long a connection has to shut down after its answer.
-const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
+/// When a device has taken nothing for so long, what it has not acknowledged goes to disk.
+const SETTLES_AFTER: Duration = Duration::from_secs(1);
 
-/// Reads a request from a flow, and writes the origin's answer to it.
-pub(crate) async fn carry(flow: FlowStream, origins: &Origins) {
-    let (device, mut status) = (flow.name().device, flow.status());
+/// So much is passed on before it is looked how much of it was acknowledged, in bytes.
+const LOOK_EVERY: u64 = 64 << 10;
+
+/// Reads a request from a flow, and writes the origin's answer to it; or writes the rest of an earlier one.
+pub(crate) async fn carry(flow: FlowStream, origins: &Origins, store: Option<&Arc<ObjectStore>>) {
+    let name = flow.name();
+    let earlier = resumed(flow.service()).map(|(flow, from)| (FlowName { device: name.device, flow }, from));
+    let mut way = Way { meter: flow.meter(), status: flow.status(), from: 0, head: 0 };
     let (reader, mut writer) = flow.into_split();
     let _under_way = origins.egress.counters.exchange();
-    let carried = async {
-        let request = read_request(reader).await?;
-        let answered = origins.send(device, request).await?;
-        // What is not kept ends with this.
-        let connection = answered.connection;
-        write_response(answered.response, &mut writer).await?;
-        if let Some(mut connection) = connection {
-            // It shuts down by itself, unless some of the request is left that its origin does not read.
-            let _ = timeout(SHUTDOWN_MAX, connection.join_next()).await;
+    let mut over = way.status.clone();
+    let begun = async {
+        if let Some((name, from)) = earlier {
+            let store = store.ok_or(codes::UNKNOWN_EXCHANGE)?;
+            way.from = from;
+            let object = Object::resume(name, from, store).await.ok_or(codes::UNKNOWN_EXCHANGE)?;
+            return Ok(Some((object, None)));
         }
-        Ok(())
+        let (request, section) = read_request(reader).await?;
+        if request.method() == Method::GET && http_body::Body::is_end_stream(request.body()) {
+            let object = Object::new(name, section, store.cloned());
+            return Ok(Some((object, Some(request.into_parts().0))));
+        }
+        pass(request, name, origins, &mut writer).await.map(|()| None)
     };
-    let carried = tokio::select! {
-        carried = carried => carried,
+    let begun = tokio::select! {
+        begun = begun => begun,
         // Nobody waits for it any more.
-        _ = status.wait_for(|status| status.over.is_some()) => return,
+        _ = over.wait_for(|status| status.over.is_some()) => return,
+    };
+    let carried = match begun {
+        Ok(None) => Ok(()),
+        Err(code) => Err(code),
+        Ok(Some((object, request))) => {
+            let fetched = async {
+                match request {
+                    Some(request) => fetch(&object, request, name.device, origins).await,
+                    None if object.came().1 => {}
+                    None => {
+                        if !fetch_rest(&object, name.device, origins).await {
+                            object.end(Err(codes::BROKEN)).await;
+                        }
+                    }
+                }
+            };
+            let carried = way.give(&object, fetched, &mut writer).await;
+            // A relay that ends leaves it to the next.
+            if over.borrow_and_update().over != Some(FlowError::Gone) {
+                object.discard().await;
+            }
+            carried
+        }
     };
     let Err(code) = carried else { return };
-    refuse(device, code, origins, &writer);
-}
-
-fn refuse(device: DeviceId, code: u64, origins: &Origins, writer: &FlowWriter) {
-    origins.egress.ended(device, code);
+    origins.egress.ended(name.device, code);
     writer.reset(code);
 }
 
-async fn read_request(mut reader: FlowReader) -> Result<Request<Body>, u64> {
+/// The request that a flow brings, and its head's section.
+async fn read_request(mut reader: FlowReader) -> Result<(Request<Body>, bytes::Bytes), u64> {
     let malformed = |error: io::Error| {
         tracing::debug!(%error, "a flow brings no request");
         codes::MALFORMED
@@ -74,22 +109,25 @@ async fn read_request(mut reader: FlowReader) -> Result<Request<Body>, u64> {
             }
         },
     };
-    Ok(Request::from_parts(head, body))
+    Ok((Request::from_parts(head, body), section))
+}
+
+/// Sends a request, and passes the answer on as fast as the device takes it.
+async fn pass(request: Request<Body>, name: FlowName, origins: &Origins, writer: &mut FlowWriter) -> Result<(), u64> {
+    let answered = origins.send(name.device, request).await?;
+    // What is not kept ends with this.
+    let connection = answered.connection;
+    write_response(answered.response, writer).await?;
+    if let Some(mut connection) = connection {
+        // It shuts down by itself, unless some of the request is left that its origin does not read.
+        let _ = timeout(SHUTDOWN_MAX, connection.join_next()).await;
+    }
+    Ok(())
 }
 
 async fn write_response(response: Response<Incoming>, writer: &mut FlowWriter) -> Result<(), u64> {
-    let (mut head, mut body) = response.into_parts();
-    settle_length(&mut head.headers).map_err(|UnclearLength| codes::NO_HTTP)?;
-    end_hop(&mut head.headers);
-    head.headers.append(VIA, via(head.version));
-    let mut section = Vec::new();
-    encode_response(&head, &mut section).map_err(|error| {
-        tracing::debug!(%error, "an origin's answer cannot be passed on");
-        codes::NO_HTTP
-    })?;
-    if section.len() > SECTION_BYTES {
-        return Err(codes::NO_HTTP);
-    }
+    let (head, mut body) = response.into_parts();
+    let section = section(head)?;
     // A flow that is over says so itself.
     let over = |_| codes::BROKEN;
     put(&section, writer).await.map_err(over)?;
@@ -103,4 +141,82 @@ async fn write_response(response: Response<Incoming>, writer: &mut FlowWriter) -
         }
     }
     writer.shutdown().await.map_err(over)
+}
+
+/// An answer's way to its device.
+struct Way {
+    meter: FlowMeter,
+    status: watch::Receiver<Status>,
+    /// The first byte of the body that goes over it.
+    from: u64,
+    /// What goes before that, in bytes.
+    head: u64,
+}
+
+impl Way {
+    /// Passes an object on while it is fetched. Returns once the device has all, or the flow is over.
+    async fn give(
+        &mut self,
+        object: &Object,
+        fetched: impl Future<Output = ()>,
+        writer: &mut FlowWriter,
+    ) -> Result<(), u64> {
+        let mut over = self.status.clone();
+        let mut fetching = pin!(async {
+            fetched.await;
+            pending::<()>().await;
+        });
+        tokio::select! {
+            given = self.write(object, writer) => given?,
+            () = &mut fetching => {}
+            // Nobody waits for it any more.
+            _ = over.wait_for(|status| status.over.is_some()) => {}
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, object: &Object, writer: &mut FlowWriter) -> Result<(), u64> {
+        // A flow that is over says so itself.
+        let over = |_| codes::BROKEN;
+        let section = object.answer().await?;
+        put(&section, writer).await.map_err(over)?;
+        self.head = writer.written();
+        let (mut at, mut looked) = (self.from, self.from);
+        while let Some(chunk) = object.next(at).await? {
+            let len = chunk.len() as u64;
+            self.settling(object, writer.write_chunk(chunk)).await.map_err(over)?;
+            at += len;
+            if at - looked >= LOOK_EVERY {
+                looked = at;
+                self.look(object);
+            }
+            object.passed(at);
+        }
+        writer.shutdown().await.map_err(over)?;
+        self.settling(object, writer.finished()).await.map_err(over)
+    }
+
+    /// Puts the object on disk if this takes long.
+    async fn settling<T>(&self, object: &Object, act: impl Future<Output = T>) -> T {
+        let mut act = pin!(act);
+        tokio::select! {
+            done = &mut act => return done,
+            () = sleep(SETTLES_AFTER) => {}
+        }
+        self.look(object);
+        let settling = async {
+            object.settle().await;
+            pending::<()>().await;
+        };
+        tokio::select! {
+            done = act => done,
+            () = settling => unreachable!("it never returns"),
+        }
+    }
+
+    /// Tells the object what the device has acknowledged.
+    fn look(&self, object: &Object) {
+        let acknowledged = self.meter.stats().map_or(0, |stats| stats.acknowledged);
+        object.release(self.from + acknowledged.saturating_sub(self.head));
+    }
 }

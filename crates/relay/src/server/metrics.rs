@@ -93,8 +93,8 @@ impl Counters {
         self.down_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The whole page.
-    pub fn text(&self, server: &Server, known: usize) -> String {
+    /// The whole page. `stored`: bytes that are on disk, and of how many devices, if there is a store.
+    pub fn text(&self, server: &Server, known: usize, stored: Option<(u64, usize)>) -> String {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut page = Families::new("hoop_relay_");
         let version = [(format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1)];
@@ -108,6 +108,10 @@ impl Counters {
         page.counter("connections_total", "Connections to destinations that were made.", of(&self.connections));
         page.gauge("exchanges", "HTTP exchanges that are under way.", of(&self.exchanging));
         page.counter("exchanges_total", "HTTP exchanges that were begun.", of(&self.exchanges));
+        if let Some((bytes, devices)) = stored {
+            page.gauge("stored_bytes", "Bytes on disk of answers that devices have not taken.", bytes);
+            page.gauge("stored_devices", "Devices that have any of these.", devices as u64);
+        }
         page.counter("broken_total", "Connections that broke off.", of(&self.broken));
         let refused = REFUSALS.iter().zip(&self.refused);
         let refused = refused.map(|(code, count)| (format!("{{code=\"{code:#x}\"}}"), of(count)));

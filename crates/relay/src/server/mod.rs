@@ -1,14 +1,16 @@
 //! The relay: it connects to where programs want to go, within each device's share.
 //!
-//! Rooms, each importing only those before it: `rate_limit`, `lookups`, `places`, `refusals`, `metrics`, `metered`, `egress`, `tunnel`, `origins`, `exchange`, `config`, `certificate`, `revocation`, `relay`.
+//! Rooms, each importing only those before it: `rate_limit`, `lookups`, `places`, `refusals`, `metrics`, `metered`, `egress`, `tunnel`, `origins`, `objects`, `fetch`, `exchange`, `config`, `certificate`, `revocation`, `relay`.
 
 mod certificate;
 pub(crate) mod config;
 pub(crate) mod egress;
 mod exchange;
+mod fetch;
 mod lookups;
 mod metered;
 mod metrics;
+pub(crate) mod objects;
 mod origins;
 mod places;
 pub(crate) mod rate_limit;

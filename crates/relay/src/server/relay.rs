@@ -5,6 +5,7 @@ use super::config::{RelayConfig, RelayError};
 use super::egress::{Egress, LOOKUPS, LOOKUPS_OF_DEVICE};
 use super::exchange;
 use super::lookups::Lookups;
+use super::objects::ObjectStore;
 use super::origins::Origins;
 use super::places::Places;
 use super::rate_limit::Shares;
@@ -13,7 +14,7 @@ use super::revocation::Revocation;
 use super::tunnel;
 use crate::codes;
 use crate::introduction::Devices;
-use crate::wire::HTTP;
+use crate::wire::{HTTP, resumed};
 use hoop_carrier::Listener;
 use hoop_endpoint::{DeviceId, FlowStream, Server, ServerConfig, ServerLimits};
 use hoop_http::tls::Renewed;
@@ -81,6 +82,7 @@ struct Carrying {
     server: Server,
     egress: Arc<Egress>,
     origins: Origins,
+    store: Option<Arc<ObjectStore>>,
 }
 
 impl Relay {
@@ -90,6 +92,7 @@ impl Relay {
     /// If a file is missing or malformed, or a socket cannot be had.
     pub async fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
         let devices = Arc::new(Devices::open(&config.devices)?);
+        let store = open_store(config, &devices)?;
         let (certificate, tls) = Renewed::open(&config.certificate, &config.key, tls)?;
         let listen = |source| hoop_http::ServeError { address: config.listen, source };
         let listener =
@@ -115,7 +118,7 @@ impl Relay {
             refusals: Refusals::default(),
             counters: Arc::default(),
         });
-        let carrying = Arc::new(Carrying { server, origins: Origins::new(egress.clone()), egress });
+        let carrying = Arc::new(Carrying { server, origins: Origins::new(egress.clone()), egress, store });
         Ok(Self { listener, certificate, metrics, reload: mpsc::channel(1), carrying })
     }
 
@@ -142,6 +145,8 @@ impl Relay {
         if let Some(metrics) = metrics {
             tasks.spawn(hoop_http::metrics::serve(metrics, text_of(carrying.clone()), stopped));
         }
+        // Dropped before the tasks: what they carry is not given up, and goes on at the next relay as far as that can.
+        let _shuts_down = ShutsDown(carrying.clone());
         // A file may take its time, and carriers wait for none.
         tasks.spawn(follow_files(certificate, reload, carrying.clone()));
         loop {
@@ -164,6 +169,23 @@ impl Relay {
     }
 }
 
+/// Shuts the server down when it is dropped.
+struct ShutsDown(Arc<Carrying>);
+
+impl Drop for ShutsDown {
+    fn drop(&mut self) {
+        self.0.server.shutdown();
+    }
+}
+
+/// The store of answers, if there is to be one.
+fn open_store(config: &RelayConfig, devices: &Devices) -> Result<Option<Arc<ObjectStore>>, RelayError> {
+    let Some(store) = &config.store else { return Ok(None) };
+    let known = devices.known();
+    let opened = ObjectStore::open(store, |device| known.contains_key(&device));
+    opened.map(Some).map_err(|source| RelayError::Store { path: store.folder.clone(), source })
+}
+
 /// Takes over what the files say: who is known, and what clients are shown.
 async fn follow_files(certificate: Arc<Renewed>, mut reload: mpsc::Receiver<Answer>, carrying: Arc<Carrying>) {
     let mut renew = tokio::time::interval(RENEW_EVERY);
@@ -172,7 +194,10 @@ async fn follow_files(certificate: Arc<Renewed>, mut reload: mpsc::Receiver<Answ
     let mut revocation = Revocation::new(devices);
     loop {
         tokio::select! {
-            _ = renew.tick() => drop(certificate.look_apart()),
+            _ = renew.tick() => {
+                drop(certificate.look_apart());
+                carrying.forget_left(Vec::new());
+            }
             _ = revoke.tick() => {
                 devices.look().await;
                 carrying.revoke(revocation.gone(devices, false));
@@ -199,7 +224,9 @@ fn text_of(
     carrying: Arc<Carrying>,
 ) -> impl Fn() -> std::future::Ready<Result<String, hoop_http::Problem>> + Clone + Send + Sync + 'static {
     move || {
-        std::future::ready(Ok(carrying.egress.counters.text(&carrying.server, carrying.egress.devices.known().len())))
+        let stored = carrying.store.as_ref().map(|store| store.usage());
+        let known = carrying.egress.devices.known().len();
+        std::future::ready(Ok(carrying.egress.counters.text(&carrying.server, known, stored)))
     }
 }
 
@@ -207,13 +234,25 @@ impl Carrying {
     /// Carries a flow to its end.
     async fn carry(self: Arc<Self>, flow: FlowStream) {
         match flow.service() {
-            HTTP => exchange::carry(flow, &self.origins).await,
+            service if service == HTTP || resumed(service).is_some() => {
+                exchange::carry(flow, &self.origins, self.store.as_ref()).await;
+            }
             _ => tunnel::carry(flow, &self.egress).await,
+        }
+    }
+
+    /// Removes what an earlier relay has left of these devices, and what has been left for too long.
+    fn forget_left(&self, devices: Vec<DeviceId>) {
+        if let Some(store) = self.store.clone() {
+            tokio::task::spawn_blocking(move || store.forget(|device| devices.contains(&device)));
         }
     }
 
     /// Ends what devices have here that were shut out.
     fn revoke(&self, devices: Vec<DeviceId>) {
+        if !devices.is_empty() {
+            self.forget_left(devices.clone());
+        }
         for device in devices {
             let flows = self.server.revoke(device, codes::REVOKED);
             self.origins.forget(device);

@@ -1,0 +1,150 @@
+//! Fetches an answer into its [`Object`], at the origin's pace, and goes on where the origin broke off ([`fetch`]).
+
+use super::objects::Object;
+use super::origins::{Answered, Origins};
+use crate::codes;
+use crate::continuation::Version;
+use crate::exchange::{SECTION_BYTES, via};
+use hoop_endpoint::DeviceId;
+use hoop_head::{decode_request, decode_response, encode_response};
+use hoop_http::{UnclearLength, empty, end_hop, settle_length};
+use http::header::VIA;
+use http::{Request, request, response};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// How long a connection has to shut down after its answer.
+pub(super) const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
+
+/// An origin that has broken off is asked for the rest after so long, in milliseconds, again and again, for about a minute in which nothing comes.
+const AGAIN_AFTER: [u64; 9] = [100, 400, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000, 15_000];
+
+/// A body that comes, and the connection that it comes over.
+struct Source {
+    body: Incoming,
+    /// How many bytes are there already.
+    skips: u64,
+    connection: Option<JoinSet<()>>,
+}
+
+/// Sends the request, and puts what comes into the object.
+pub(super) async fn fetch(object: &Object, request: request::Parts, device: DeviceId, origins: &Origins) {
+    let begun = async {
+        let answered = origins.send(device, Request::from_parts(request.clone(), empty())).await?;
+        let (head, source) = split(answered, 0);
+        let version = Version::of(&request, &head);
+        object.begin(section(head)?.into());
+        Ok((version, source))
+    };
+    match begun.await {
+        Ok((version, source)) => {
+            bring(object, version.map(|version| (version, request)), Some(source), device, origins).await
+        }
+        Err(code) => object.end(Err(code)).await,
+    }
+}
+
+/// Fetches the rest of an object that an earlier process has left. False: nothing shows what its rest would be.
+pub(super) async fn fetch_rest(object: &Object, device: DeviceId, origins: &Origins) -> bool {
+    let Ok(answer) = object.answer().await else { return false };
+    let (Ok(request), Ok(answer)) = (decode_request(object.request()), decode_response(&answer)) else { return false };
+    let ((request, ()), (answer, ())) = (request.into_parts(), answer.into_parts());
+    let Some(version) = Version::of(&request, &answer) else { return false };
+    bring(object, Some((version, request)), None, device, origins).await;
+    true
+}
+
+/// Brings a body to its end, from as many answers as it takes.
+async fn bring(
+    object: &Object,
+    again: Option<(Version, request::Parts)>,
+    mut source: Option<Source>,
+    device: DeviceId,
+    origins: &Origins,
+) {
+    let (mut tries, mut had) = (0, object.came().0);
+    loop {
+        let code = match source.take() {
+            None => codes::BROKEN,
+            Some(mut source) => match copy(&mut source, object).await {
+                Ok(()) => {
+                    object.end(Ok(())).await;
+                    if let Some(mut connection) = source.connection {
+                        // It shuts down by itself, unless some of the request is left that its origin does not read.
+                        let _ = timeout(SHUTDOWN_MAX, connection.join_next()).await;
+                    }
+                    return;
+                }
+                Err(code) => code,
+            },
+        };
+        let Some((version, request)) = &again else { return object.end(Err(code)).await };
+        let (has, _) = object.came();
+        if version.is_whole(has) {
+            return object.end(Ok(())).await;
+        }
+        if has > had {
+            (tries, had) = (0, has);
+        }
+        let Some(after) = AGAIN_AFTER.get(tries) else { return object.end(Err(code)).await };
+        tries += 1;
+        sleep(Duration::from_millis(*after)).await;
+        tracing::debug!(has, "an origin broke off, and is asked for the rest");
+        let rest = Request::from_parts(version.rest(request, has), empty());
+        match origins.send(device, rest).await {
+            Ok(answered) => {
+                let (head, rest) = split(answered, 0);
+                // An origin that is in trouble says so with one of these, and may be well again.
+                if head.status.is_server_error() {
+                    continue;
+                }
+                let Some(skips) = version.before(&head, has) else { return object.end(Err(codes::BROKEN)).await };
+                source = Some(Source { skips, ..rest });
+            }
+            Err(code @ (codes::FORBIDDEN | codes::REVOKED)) => return object.end(Err(code)).await,
+            Err(_) => {}
+        }
+    }
+}
+
+fn split(Answered { response, connection }: Answered, skips: u64) -> (response::Parts, Source) {
+    let (head, body) = response.into_parts();
+    (head, Source { body, skips, connection })
+}
+
+/// Puts what comes into the object.
+async fn copy(source: &mut Source, object: &Object) -> Result<(), u64> {
+    while let Some(frame) = source.body.frame().await {
+        let frame = frame.map_err(|error| {
+            tracing::debug!(%error, "an answer broke off");
+            codes::BROKEN
+        })?;
+        let Ok(mut data) = frame.into_data() else { continue };
+        let skipped = source.skips.min(data.len() as u64);
+        source.skips -= skipped;
+        let data = data.split_off(skipped as usize);
+        if !data.is_empty() {
+            object.push(data).await;
+        }
+    }
+    if source.skips > 0 { Err(codes::BROKEN) } else { Ok(()) }
+}
+
+/// An answer's head as the device gets it.
+pub(super) fn section(mut head: response::Parts) -> Result<Vec<u8>, u64> {
+    settle_length(&mut head.headers).map_err(|UnclearLength| codes::NO_HTTP)?;
+    end_hop(&mut head.headers);
+    head.headers.append(VIA, via(head.version));
+    let mut section = Vec::new();
+    encode_response(&head, &mut section).map_err(|error| {
+        tracing::debug!(%error, "an origin's answer cannot be passed on");
+        codes::NO_HTTP
+    })?;
+    if section.len() > SECTION_BYTES {
+        return Err(codes::NO_HTTP);
+    }
+    Ok(section)
+}

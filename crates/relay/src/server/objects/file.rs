@@ -1,0 +1,216 @@
+//! An object's files: its heads, and as much of its body as was put there ([`ObjectFile`]).
+//!
+//! `ID.head` has the heads, and is written before anything of the body is. `ID.part` has the body, each byte at its own offset: what nobody needs is a hole. Once all of it is there, it is renamed to
+//! `ID.whole`. A process that is killed loses none of this; after a power cut nothing is believed, since nothing is synced: the heads name the boot that they were written in.
+
+use super::room::Lease;
+use bytes::Bytes;
+use hoop_endpoint::FlowName;
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const MAGIC: &[u8; 8] = b"HOOPOBJ1";
+
+/// A head of an exchange has at most 64 KiB, and there are two.
+const HEADS_MAX: u64 = 256 << 10;
+
+/// Holes are made in such pieces, in bytes: few system calls, and little more than is needed on disk.
+const HOLE: u64 = 1 << 20;
+
+/// What each object takes besides its body, in bytes: two files, and a block of heads.
+const FILES_BYTES: u64 = 16 << 10;
+
+/// What is known of an object but for its body.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Heads {
+    /// The section of the request's head, and of the answer's, as exchanges have them.
+    pub request: Bytes,
+    pub answer: Bytes,
+    /// The body's first byte that was put on disk.
+    pub first: u64,
+}
+
+impl Heads {
+    fn encode(&self, boot: &str) -> Vec<u8> {
+        let mut content = self.first.to_le_bytes().to_vec();
+        for part in [boot.as_bytes(), &self.request, &self.answer] {
+            content.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+            content.extend_from_slice(part);
+        }
+        [&MAGIC[..], digest(&SHA256, &content).as_ref(), &content].concat()
+    }
+
+    /// Those that were written in this boot.
+    fn decode(file: &[u8], boot: &str) -> Option<Self> {
+        let (sum, content) = file.strip_prefix(MAGIC)?.split_at_checked(SHA256_OUTPUT_LEN)?;
+        if digest(&SHA256, content).as_ref() != sum {
+            return None;
+        }
+        let (first, mut rest) = content.split_first_chunk()?;
+        let mut part = || {
+            let (len, more) = rest.split_first_chunk()?;
+            let (part, more) = more.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+            rest = more;
+            Some(Bytes::copy_from_slice(part))
+        };
+        let (of, request, answer) = (part()?, part()?, part()?);
+        (of == boot.as_bytes()).then(|| Self { request, answer, first: u64::from_le_bytes(*first) })
+    }
+}
+
+/// Where an object is.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    folder: PathBuf,
+    name: FlowName,
+}
+
+impl Place {
+    pub(super) fn new(folder: &Path, name: FlowName) -> Self {
+        Self { folder: folder.join(name.device.to_string()), name }
+    }
+
+    fn path(&self, kind: &str) -> PathBuf {
+        self.folder.join(format!("{}.{kind}", self.name.flow))
+    }
+
+    /// Removes all that there is of it.
+    pub(super) fn remove(&self) {
+        // Last of all what says that there is one.
+        for kind in ["part", "whole", "head"] {
+            let _ = fs::remove_file(self.path(kind));
+        }
+    }
+}
+
+/// The files of an object that is there.
+#[derive(Debug)]
+pub(super) struct ObjectFile {
+    place: Place,
+    lease: Lease,
+    body: Arc<File>,
+    /// All before it is a hole, or was never written.
+    punched: u64,
+    is_whole: bool,
+}
+
+/// An object that an earlier process has left.
+pub(super) struct Left {
+    pub file: ObjectFile,
+    pub heads: Heads,
+    /// How far its body goes.
+    pub end: u64,
+    pub is_whole: bool,
+}
+
+impl ObjectFile {
+    /// Makes it. None: there is no room.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(super) fn create(place: Place, mut lease: Lease, heads: &Heads, boot: &str) -> io::Result<Option<Self>> {
+        if !lease.grow(FILES_BYTES) {
+            return Ok(None);
+        }
+        if !place.folder.exists() {
+            hoop_files::folder(&place.folder)?;
+        }
+        place.remove();
+        let written = hoop_files::create(&place.path("head"))?.write_all(&heads.encode(boot));
+        let body =
+            written.and_then(|()| File::options().read(true).write(true).create_new(true).open(place.path("part")));
+        let body = body.inspect_err(|_| place.remove())?;
+        let punched = heads.first - heads.first % HOLE;
+        Ok(Some(Self { place, lease, body: Arc::new(body), punched, is_whole: false }))
+    }
+
+    /// Finds what an earlier process has left of the same boot. None: there is nothing that could be used.
+    pub(super) fn find(place: Place, lease: Lease, boot: &str) -> Option<Left> {
+        let head = place.path("head");
+        let heads = (fs::metadata(&head).ok()?.len() <= HEADS_MAX).then(|| fs::read(&head).ok()).flatten()?;
+        let heads = Heads::decode(&heads, boot)?;
+        let open = |kind| File::options().read(true).write(true).open(place.path(kind)).ok();
+        let (body, is_whole) = open("whole").map(|body| (body, true)).or_else(|| Some((open("part")?, false)))?;
+        let end = body.metadata().ok()?.len();
+        let punched = heads.first - heads.first % HOLE;
+        (end >= heads.first).then(|| Left {
+            file: Self { place, lease, body: Arc::new(body), punched, is_whole },
+            heads,
+            end,
+            is_whole,
+        })
+    }
+
+    /// What reads the body.
+    pub(super) fn body(&self) -> Arc<File> {
+        self.body.clone()
+    }
+
+    /// Puts bytes there that lie from `offset` on. False: there is no room.
+    ///
+    /// # Errors
+    /// If the disk fails, or is full.
+    pub(super) fn put(&mut self, offset: u64, pieces: &[Bytes]) -> io::Result<bool> {
+        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
+        if !self.lease.grow(len) {
+            return Ok(false);
+        }
+        let mut at = offset;
+        let written = pieces.iter().try_for_each(|piece| {
+            self.body.write_all_at(piece, at)?;
+            at += piece.len() as u64;
+            Ok(())
+        });
+        // What was written in part is written again.
+        written.inspect_err(|_| self.lease.shrink(len)).map(|()| true)
+    }
+
+    /// Nobody needs what lies before `offset`.
+    pub(super) fn release(&mut self, offset: u64) {
+        let to = offset - offset % HOLE;
+        let Some(len) = to.checked_sub(self.punched).filter(|len| *len > 0) else { return };
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // Where a file system makes no holes, it stays until the object goes.
+        if fallocate(&*self.body, flags, self.punched, len).is_ok() {
+            self.lease.shrink(len);
+        }
+        self.punched = to;
+    }
+
+    /// All of the body is there.
+    pub(super) fn mark_whole(&mut self) {
+        if !self.is_whole {
+            self.is_whole = fs::rename(self.place.path("part"), self.place.path("whole")).is_ok();
+        }
+    }
+
+    /// Removes it.
+    pub(super) fn discard(self) {
+        self.place.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_that_are_damaged_or_of_another_boot_are_none() {
+        let (request, answer) = (Bytes::from_static(b"request"), Bytes::from_static(b"answer"));
+        let heads = Heads { request, answer, first: 70 };
+        let encoded = heads.encode("one");
+        assert_eq!(Heads::decode(&encoded, "one"), Some(heads));
+        assert_eq!(Heads::decode(&encoded, "two"), None);
+        for at in 0..encoded.len() {
+            let mut damaged = encoded.clone();
+            damaged[at] ^= 1;
+            assert_eq!(Heads::decode(&damaged, "one"), None, "byte {at}");
+            assert_eq!(Heads::decode(&encoded[..at], "one"), None, "{at} bytes");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Answers that are fetched whether or not their devices are there: [`Object`], on disk in an [`ObjectStore`].
+//!
+//! Rooms, each importing only those before it: `window`, `room`, `file`, `store`, `object`.
+
+mod file;
+mod object;
+mod room;
+mod store;
+mod window;
+
+pub(crate) use object::Object;
+pub use room::StoreConfig;
+pub(crate) use store::ObjectStore;

@@ -1,0 +1,441 @@
+//! The body of an answer, which comes at its origin's pace and goes at its device's: [`Object`].
+//!
+//! Bounds: what has come and was not passed on takes `AHEAD` bytes of memory and one piece. More of it goes to disk if there is a store and room in it, and otherwise the origin waits.
+
+use super::file::{Heads, Left, ObjectFile};
+use super::store::ObjectStore;
+use super::window::Window;
+use crate::codes;
+use bytes::Bytes;
+use hoop_endpoint::FlowName;
+use hoop_http::Lines;
+use parking_lot::Mutex;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+/// So many bytes may have come that were not passed on before any go to disk.
+const AHEAD: u64 = 64 << 10;
+
+/// So much is read from disk at once, and written at least while there is more.
+const STEP: usize = 256 << 10;
+
+/// Where there was no room on disk, it is looked again after so long, or once the device has taken more.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// An answer that is fetched, and passed on.
+#[derive(Debug)]
+pub(crate) struct Object {
+    name: FlowName,
+    /// The section of the request's head.
+    request: Bytes,
+    state: Mutex<State>,
+    /// More has come, or the end.
+    grown: watch::Sender<()>,
+    /// More was passed on.
+    passed: watch::Sender<()>,
+    store: Option<Arc<ObjectStore>>,
+    /// Who writes has it.
+    file: tokio::sync::Mutex<Option<ObjectFile>>,
+}
+
+#[derive(Debug)]
+struct State {
+    window: Window,
+    /// The section of the answer's head.
+    answer: Option<Bytes>,
+    /// All has come, or it ends with this code.
+    end: Option<Result<(), u64>>,
+    /// All before it was passed on.
+    passed: u64,
+    body: Option<Arc<File>>,
+}
+
+impl Object {
+    /// One of which nothing has come.
+    pub(crate) fn new(name: FlowName, request: Bytes, store: Option<Arc<ObjectStore>>) -> Self {
+        let state = State { window: Window::new(0, 0), answer: None, end: None, passed: 0, body: None };
+        Self::with(name, request, store, state, None)
+    }
+
+    /// What an earlier process has left, for whom has all before `from`. None: something between is missing.
+    pub(crate) async fn resume(name: FlowName, from: u64, store: &Arc<ObjectStore>) -> Option<Self> {
+        let finding = store.clone();
+        let left = spawn_blocking(move || finding.take_left(name)).await.ok()??;
+        let Left { file, heads, end, is_whole } = left;
+        if !(heads.first..=end).contains(&from) {
+            let _ = spawn_blocking(move || file.discard()).await;
+            return None;
+        }
+        let state = State {
+            window: Window::new(from, end),
+            answer: Some(heads.answer),
+            end: is_whole.then_some(Ok(())),
+            passed: from,
+            body: Some(file.body()),
+        };
+        Some(Self::with(name, heads.request, Some(store.clone()), state, Some(file)))
+    }
+
+    fn with(
+        name: FlowName,
+        request: Bytes,
+        store: Option<Arc<ObjectStore>>,
+        state: State,
+        file: Option<ObjectFile>,
+    ) -> Self {
+        let (grown, passed) = (watch::Sender::new(()), watch::Sender::new(()));
+        Self { name, request, state: Mutex::new(state), grown, passed, store, file: tokio::sync::Mutex::new(file) }
+    }
+
+    /// The section of the request's head.
+    pub(crate) fn request(&self) -> &Bytes {
+        &self.request
+    }
+
+    /// The section of the answer's head, once it has come.
+    ///
+    /// # Errors
+    /// The code that the exchange ends with.
+    pub(crate) async fn answer(&self) -> Result<Bytes, u64> {
+        let mut grown = self.grown.subscribe();
+        loop {
+            let (answer, end) = {
+                let state = self.state.lock();
+                (state.answer.clone(), state.end)
+            };
+            match (answer, end) {
+                (Some(answer), _) => return Ok(answer),
+                (None, Some(Err(code))) => return Err(code),
+                (None, Some(Ok(()))) => return Ok(Bytes::new()),
+                (None, None) => drop(grown.changed().await),
+            }
+        }
+    }
+
+    /// How far the body has come, and whether that is all.
+    pub(crate) fn came(&self) -> (u64, bool) {
+        let state = self.state.lock();
+        (state.window.end(), state.end.is_some())
+    }
+
+    // ---- who fetches ----
+
+    /// The answer's head has come.
+    pub(crate) fn begin(&self, answer: Bytes) {
+        self.state.lock().answer = Some(answer);
+        self.grown.send_replace(());
+    }
+
+    /// More of the body has come. Returns when there is room for more.
+    pub(crate) async fn push(&self, bytes: Bytes) {
+        let mut passed = self.passed.subscribe();
+        self.state.lock().window.push(bytes);
+        self.grown.send_replace(());
+        while self.ahead() > AHEAD {
+            passed.mark_unchanged();
+            if self.ahead() > AHEAD && !self.store_more().await {
+                tokio::select! {
+                    _ = passed.changed() => {}
+                    () = sleep(AGAIN), if self.store.is_some() => {}
+                }
+            }
+        }
+    }
+
+    /// It ends: all has come, or it breaks off with this code.
+    pub(crate) async fn end(&self, end: Result<(), u64>) {
+        self.state.lock().end = Some(end);
+        self.grown.send_replace(());
+        self.mark_whole().await;
+    }
+
+    /// How much in memory was not passed on, in bytes.
+    fn ahead(&self) -> u64 {
+        let state = self.state.lock();
+        state.window.end() - state.window.stored().max(state.passed)
+    }
+
+    // ---- who passes it on ----
+
+    /// What lies from `from` on, as soon as there is something: at most some hundred KiB. None: the body ends there.
+    ///
+    /// # Errors
+    /// The code that the exchange ends with.
+    pub(crate) async fn next(&self, from: u64) -> Result<Option<Bytes>, u64> {
+        let mut grown = self.grown.subscribe();
+        loop {
+            let on_disk = {
+                let state = self.state.lock();
+                if let Some(bytes) = state.window.in_memory(from) {
+                    return Ok(Some(bytes));
+                }
+                match (from < state.window.end(), state.end) {
+                    (true, _) => state.body.clone().map(|body| (body, state.window.stored() - from)),
+                    (false, Some(end)) => return end.map(|()| None),
+                    (false, None) => None,
+                }
+            };
+            match on_disk {
+                None => drop(grown.changed().await),
+                Some((body, len)) => return read(body, from, len).await.map(Some),
+            }
+        }
+    }
+
+    /// All before `offset` was passed on.
+    pub(crate) fn passed(&self, offset: u64) {
+        self.state.lock().passed = offset;
+        self.passed.send_replace(());
+    }
+
+    /// What lies before `offset` is needed no more.
+    pub(crate) fn release(&self, offset: u64) {
+        self.state.lock().window.release(offset);
+    }
+
+    /// Puts all on disk that is needed, as far as there is room.
+    pub(crate) async fn settle(&self) {
+        while self.store_more().await && !self.is_settled() {}
+    }
+
+    fn is_settled(&self) -> bool {
+        let state = self.state.lock();
+        state.window.stored() == state.window.end()
+    }
+
+    /// Removes it from the disk.
+    pub(crate) async fn discard(self) {
+        if let Some(file) = self.file.into_inner() {
+            let _ = spawn_blocking(move || file.discard()).await;
+        }
+    }
+
+    // ---- the disk ----
+
+    /// Puts some on disk of what is in memory alone. False: there is no room, or no disk.
+    async fn store_more(&self) -> bool {
+        let Some(store) = &self.store else { return false };
+        let mut file = self.file.lock().await;
+        let (start, pieces, released, answer) = {
+            let state = self.state.lock();
+            let (start, pieces) = state.window.unstored(STEP);
+            (start, pieces, state.window.released(), state.answer.clone())
+        };
+        let Some(answer) = answer else { return false };
+        if pieces.is_empty() {
+            return true;
+        }
+        let end = start + pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let (store, name, taken) = (store.clone(), self.name, file.take());
+        let heads = Heads { request: self.request.clone(), answer, first: start };
+        let written = spawn_blocking(move || write(&store, name, taken, &heads, (start, pieces), released)).await;
+        let Ok((written, is_put)) = written else { return false };
+        *file = written;
+        if is_put {
+            let mut state = self.state.lock();
+            state.body = state.body.take().or_else(|| file.as_ref().map(ObjectFile::body));
+            state.window.store(end);
+        }
+        drop(file);
+        self.mark_whole().await;
+        is_put
+    }
+
+    /// Notes that all is there, once it is.
+    async fn mark_whole(&self) {
+        let is_whole = {
+            let state = self.state.lock();
+            state.end == Some(Ok(())) && state.window.stored() == state.window.end()
+        };
+        let mut file = self.file.lock().await;
+        let Some(mut taken) = file.take_if(|_| is_whole) else { return };
+        let marked = spawn_blocking(move || {
+            taken.mark_whole();
+            taken
+        });
+        *file = marked.await.ok();
+    }
+}
+
+async fn read(body: Arc<File>, from: u64, len: u64) -> Result<Bytes, u64> {
+    let len = usize::try_from(len).unwrap_or(usize::MAX).min(STEP);
+    let read = spawn_blocking(move || {
+        let mut bytes = vec![0; len];
+        body.read_exact_at(&mut bytes, from).map(|()| bytes.into())
+    });
+    read.await.map_err(io::Error::other).flatten().map_err(|error| {
+        tracing::warn!(%error, "an answer on disk cannot be read");
+        codes::BROKEN
+    })
+}
+
+/// Makes the file if there is none, and puts the pieces there. Whether there was room.
+fn write(
+    store: &Arc<ObjectStore>,
+    name: FlowName,
+    file: Option<ObjectFile>,
+    heads: &Heads,
+    (start, pieces): (u64, Vec<Bytes>),
+    released: u64,
+) -> (Option<ObjectFile>, bool) {
+    static LINES: Lines = Lines::new();
+    let fail = |error: io::Error| {
+        let more = || tracing::warn!("more answers cannot be put on disk; those of this minute are not told");
+        if LINES.have_room(Instant::now(), more) {
+            tracing::warn!(%error, "an answer cannot be put on disk");
+        }
+    };
+    let file = file.map_or_else(|| store.create(name, heads), |file| Ok(Some(file)));
+    let Some(mut file) = file.map_err(fail).ok().flatten() else { return (None, false) };
+    file.release(released);
+    let is_put = file.put(start, &pieces).map_err(fail).unwrap_or(false);
+    (Some(file), is_put)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::room::StoreConfig;
+    use super::*;
+    use hoop_endpoint::{DeviceId, FlowId};
+    use std::path::Path;
+    use tokio::time::timeout;
+
+    const NAME: FlowName = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
+    const PIECE: usize = 50_000;
+
+    fn store(folder: &Path, bytes: u64) -> Arc<ObjectStore> {
+        let config = StoreConfig { bytes, bytes_of_device: bytes, ..StoreConfig::new(folder) };
+        ObjectStore::open(&config, |device| device == NAME.device).unwrap()
+    }
+
+    fn object(store: Option<Arc<ObjectStore>>) -> Object {
+        let object = Object::new(NAME, Bytes::from_static(b"request"), store);
+        object.begin(Bytes::from_static(b"answer"));
+        object
+    }
+
+    fn piece(number: usize) -> Bytes {
+        (0..PIECE).map(|at| ((number * PIECE + at) / 3) as u8).collect()
+    }
+
+    /// Pushes so many pieces, and returns how many found room at once.
+    async fn push(object: &Object, pieces: std::ops::Range<usize>) -> usize {
+        let mut pushed = 0;
+        for number in pieces {
+            if timeout(Duration::from_secs(2), object.push(piece(number))).await.is_err() {
+                break;
+            }
+            pushed += 1;
+        }
+        pushed
+    }
+
+    /// Reads on from `at`, to the end or until nothing comes.
+    async fn read_on(object: &Object, mut at: u64) -> Vec<u8> {
+        let mut all = Vec::new();
+        while let Ok(Ok(Some(bytes))) = timeout(Duration::from_secs(2), object.next(at)).await {
+            at += bytes.len() as u64;
+            all.extend_from_slice(&bytes);
+            object.passed(at);
+            object.release(at);
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn without_a_disk_an_origin_waits_for_the_device() {
+        let object = object(None);
+        assert_eq!(push(&object, 0..20).await, 1);
+        assert_eq!(read_on(&object, 0).await.len(), 2 * PIECE);
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_holds_an_origin_back_until_the_device_takes_some() {
+        let folder = tempfile::tempdir().unwrap();
+        let object = object(Some(store(folder.path(), 3 << 20)));
+        let pushed = push(&object, 0..200).await;
+        assert!((50..65).contains(&pushed), "{pushed} pieces of 50 kB");
+        let first = timeout(Duration::from_secs(5), async {
+            let (mut at, mut all) = (0, Vec::new());
+            while all.len() < 2_000_000 {
+                let bytes = object.next(at).await.unwrap().unwrap();
+                at += bytes.len() as u64;
+                all.extend_from_slice(&bytes);
+                object.passed(at);
+                object.release(at);
+            }
+            all
+        });
+        let first = first.await.unwrap();
+        // The piece that found no room is there all the same.
+        let more = push(&object, pushed + 1..pushed + 21).await;
+        assert_eq!(more, 20, "what was released has made room");
+        object.end(Ok(())).await;
+        let rest = read_on(&object, first.len() as u64).await;
+        let whole: Vec<u8> = (0..pushed + 21).flat_map(piece).collect();
+        assert!([first, rest].concat() == whole);
+    }
+
+    #[tokio::test]
+    async fn what_a_process_has_left_is_there_for_one_device_once() {
+        let folder = tempfile::tempdir().unwrap();
+        {
+            let object = object(Some(store(folder.path(), 1 << 30)));
+            assert_eq!(push(&object, 0..40).await, 40);
+            object.settle().await;
+            object.end(Ok(())).await;
+        }
+        let other = FlowName { device: DeviceId([2; 20]), ..NAME };
+        let again = store(folder.path(), 1 << 30);
+        assert!(again.usage().0 >= 40 * PIECE as u64);
+        assert!(Object::resume(other, 0, &again).await.is_none());
+        let object = Object::resume(NAME, 70_000, &again).await.unwrap();
+        assert!(Object::resume(NAME, 70_000, &again).await.is_none());
+        assert_eq!(object.request(), &Bytes::from_static(b"request"));
+        assert_eq!(
+            (object.answer().await, object.came()),
+            (Ok(Bytes::from_static(b"answer")), (40 * PIECE as u64, true))
+        );
+        let whole: Vec<u8> = (0..40).flat_map(piece).collect();
+        assert!(read_on(&object, 70_000).await == whole[70_000..]);
+        object.discard().await;
+        assert_eq!(again.usage(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn what_is_left_of_devices_that_are_gone_or_cannot_be_used_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let leave = async || {
+            let object = object(Some(store(folder.path(), 1 << 30)));
+            push(&object, 0..4).await;
+            object.settle().await;
+        };
+        let files = || {
+            let devices = std::fs::read_dir(folder.path().join("objects")).unwrap().flatten();
+            devices.flat_map(|device| std::fs::read_dir(device.path()).unwrap()).count()
+        };
+        leave().await;
+        assert_eq!(files(), 2);
+        drop(ObjectStore::open(&StoreConfig::new(folder.path()), |_| false).unwrap());
+        assert_eq!(files(), 0, "the device is not known any more");
+        leave().await;
+        let kept = store(folder.path(), 1 << 30);
+        kept.forget(|_| false);
+        assert_eq!(files(), 2);
+        kept.forget(|device| device == NAME.device);
+        assert_eq!((files(), kept.usage()), (0, (0, 0)));
+        drop(kept);
+        leave().await;
+        let device = std::fs::read_dir(folder.path().join("objects")).unwrap().next().unwrap().unwrap().path();
+        std::fs::remove_file(device.join("0000000000000007.head")).unwrap();
+        let again = store(folder.path(), 1 << 30);
+        assert!(Object::resume(NAME, 0, &again).await.is_none());
+        assert_eq!(files(), 0, "nobody knows what it was");
+    }
+}

@@ -1,0 +1,131 @@
+//! How much of the disk the objects of a relay may take, and those of each device: [`Room`], of which each object has a [`Lease`].
+
+use hoop_endpoint::DeviceId;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where a file system has less left than this, in bytes, nothing more is put there: others need it, too.
+const RESERVE: u64 = 256 << 20;
+
+/// The same of files.
+const RESERVE_FILES: u64 = 1_024;
+
+/// Where answers are put that devices do not take at once, and how much of the disk they may take.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoreConfig {
+    /// The relay's folder. It is made if there is none.
+    pub folder: PathBuf,
+    /// What all answers together may take, in bytes. Default 4 GiB.
+    pub bytes: u64,
+    /// What those of one device may take, in bytes. Default 1 GiB.
+    pub bytes_of_device: u64,
+}
+
+impl StoreConfig {
+    /// A folder, with the limits by default.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), bytes: 4 << 30, bytes_of_device: 1 << 30 }
+    }
+}
+
+/// What there is for all.
+#[derive(Debug)]
+pub(super) struct Room {
+    limits: StoreConfig,
+    used: Mutex<Used>,
+}
+
+#[derive(Default, Debug)]
+struct Used {
+    all: u64,
+    devices: HashMap<DeviceId, u64>,
+}
+
+impl Room {
+    /// With nothing in it.
+    pub(super) fn new(limits: StoreConfig) -> Arc<Self> {
+        Arc::new(Self { limits, used: Mutex::default() })
+    }
+
+    /// A lease of nothing, for a device.
+    pub(super) fn lease(self: &Arc<Self>, device: DeviceId) -> Lease {
+        Lease { room: self.clone(), device, bytes: 0 }
+    }
+
+    /// How many bytes of how many devices there are.
+    pub(super) fn usage(&self) -> (u64, usize) {
+        let used = self.used.lock();
+        (used.all, used.devices.len())
+    }
+}
+
+/// Room on disk of one object. It is given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Lease {
+    room: Arc<Room>,
+    device: DeviceId,
+    bytes: u64,
+}
+
+impl Lease {
+    /// Takes more. Whether there is room. It asks the file system.
+    pub(super) fn grow(&mut self, bytes: u64) -> bool {
+        let space = hoop_files::space(&self.room.limits.folder);
+        space.is_ok_and(|space| space.bytes >= RESERVE + bytes && space.files >= RESERVE_FILES) && self.take(bytes)
+    }
+
+    /// Takes more that is on disk already. Whether there is room.
+    pub(super) fn take(&mut self, bytes: u64) -> bool {
+        let (mut used, limits) = (self.room.used.lock(), &self.room.limits);
+        let of_device = used.devices.get(&self.device).copied().unwrap_or(0);
+        if used.all + bytes > limits.bytes || of_device + bytes > limits.bytes_of_device {
+            return false;
+        }
+        used.all += bytes;
+        *used.devices.entry(self.device).or_default() += bytes;
+        self.bytes += bytes;
+        true
+    }
+
+    /// Gives some back.
+    pub(super) fn shrink(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        let mut used = self.room.used.lock();
+        used.all -= bytes;
+        let Some(of_device) = used.devices.get_mut(&self.device) else { return };
+        *of_device -= bytes;
+        if *of_device == 0 {
+            used.devices.remove(&self.device);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_device_leaves_room_to_others_and_gives_back_what_it_had() {
+        let [one, two] = [1, 2].map(|id| DeviceId([id; 20]));
+        let room = Room::new(StoreConfig { bytes: 100, bytes_of_device: 60, ..StoreConfig::new(".") });
+        let (mut first, mut second, mut third) = (room.lease(one), room.lease(one), room.lease(two));
+        assert!(first.take(40) && second.take(20) && !second.take(1), "of one device");
+        assert!(third.take(40) && !third.take(1), "of all");
+        first.shrink(30);
+        assert!(second.take(30) && !third.take(1));
+        drop((first, second));
+        assert_eq!(room.usage(), (40, 1));
+        assert!(third.take(20) && !third.take(1));
+        third.shrink(1_000);
+        assert_eq!(room.usage(), (0, 0));
+    }
+}

@@ -1,0 +1,124 @@
+//! The folder that objects are in: [`ObjectStore`].
+//!
+//! Bounds: bytes on disk ([`StoreConfig`]). What an earlier process has left counts, too, and waits for its device for `LEFT_MAX`.
+
+use super::file::{Heads, Left, ObjectFile, Place};
+use super::room::{Lease, Room, StoreConfig};
+use hoop_endpoint::{DeviceId, FlowId, FlowName};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// So long it is waited for a device whose answers an earlier process has left: as long as for one that is offline.
+const LEFT_MAX: Duration = Duration::from_secs(12 * 3_600);
+
+/// The file that one process locks.
+const LOCK: &str = "lock";
+
+/// The objects of a relay that are on disk.
+#[derive(Debug)]
+pub(crate) struct ObjectStore {
+    folder: PathBuf,
+    room: Arc<Room>,
+    /// What is of another boot is not believed. Where the boot has no name, nothing is.
+    boot: String,
+    begun: Instant,
+    /// What an earlier process has left and no device has asked for yet.
+    left: Mutex<HashMap<FlowName, Lease>>,
+    _lock: File,
+}
+
+impl ObjectStore {
+    /// Opens the folder, or makes it. What an earlier process has left of this boot is kept, if its device is known still. Everything else that looks like an object is removed.
+    ///
+    /// # Errors
+    /// If the folder cannot be used, or another process uses it.
+    pub(crate) fn open(config: &StoreConfig, is_known: impl Fn(DeviceId) -> bool) -> io::Result<Arc<Self>> {
+        hoop_files::folder(&config.folder)?;
+        let lock = hoop_files::lock(&config.folder.join(LOCK)).map_err(io::Error::other)?;
+        let folder = config.folder.join("objects");
+        hoop_files::folder(&folder)?;
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+        let room = Room::new(config.clone());
+        let store = Self { folder, room, boot, begun: Instant::now(), left: Mutex::default(), _lock: lock };
+        for of_device in fs::read_dir(&store.folder)? {
+            store.find_left(&of_device?.path(), &is_known);
+        }
+        Ok(Arc::new(store))
+    }
+
+    /// Finds what is left of a device.
+    fn find_left(&self, folder: &Path, is_known: impl Fn(DeviceId) -> bool) {
+        let Some(device) = folder.file_name().and_then(|name| device(name.to_str()?)) else { return };
+        let (files, mut left) = (fs::read_dir(folder).into_iter().flatten().flatten(), self.left.lock());
+        for flow in files.filter_map(|file| flow(&file.file_name().into_string().ok()?)) {
+            let name = FlowName { device, flow };
+            if left.contains_key(&name) {
+                continue;
+            }
+            let find = || ObjectFile::find(self.place(name), self.room.lease(device), &self.boot);
+            let usable = (!self.boot.is_empty() && is_known(device)).then(find).flatten();
+            let bytes = usable.and_then(|left| left.file.body().metadata().ok()).map(|body| body.blocks() * 512);
+            let mut lease = self.room.lease(device);
+            if bytes.is_some_and(|bytes| lease.take(bytes)) {
+                left.insert(name, lease);
+            } else {
+                self.place(name).remove();
+            }
+        }
+        // It stays if something is in it.
+        let _ = fs::remove_dir(folder);
+    }
+
+    fn place(&self, name: FlowName) -> Place {
+        Place::new(&self.folder, name)
+    }
+
+    /// Makes an object's files. None: there is no room.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(super) fn create(&self, name: FlowName, heads: &Heads) -> io::Result<Option<ObjectFile>> {
+        ObjectFile::create(self.place(name), self.room.lease(name.device), heads, &self.boot)
+    }
+
+    /// What an earlier process has left of this object, for whoever asks first.
+    pub(super) fn take_left(&self, name: FlowName) -> Option<Left> {
+        let lease = self.left.lock().remove(&name)?;
+        let left = ObjectFile::find(self.place(name), lease, &self.boot);
+        if left.is_none() {
+            self.place(name).remove();
+        }
+        left
+    }
+
+    /// Removes what an earlier process has left of devices that are gone, or of all once it has been there for too long.
+    pub(crate) fn forget(&self, is_gone: impl Fn(DeviceId) -> bool) {
+        let is_old = self.begun.elapsed() > LEFT_MAX;
+        let gone: Vec<_> = self.left.lock().extract_if(|name, _| is_old || is_gone(name.device)).collect();
+        gone.into_iter().for_each(|(name, _lease)| self.place(name).remove());
+    }
+
+    /// How many bytes of how many devices are here.
+    pub(crate) fn usage(&self) -> (u64, usize) {
+        self.room.usage()
+    }
+}
+
+fn device(name: &str) -> Option<DeviceId> {
+    let mut id = [0; 20];
+    hex::decode_to_slice(name, &mut id).ok()?;
+    Some(DeviceId(id))
+}
+
+/// The flow of `ID.part` and the like.
+fn flow(name: &str) -> Option<FlowId> {
+    let (id, kind) = name.split_once('.')?;
+    let is_ours = ["head", "part", "whole"].contains(&kind) && id.len() == 16;
+    is_ours.then(|| u64::from_str_radix(id, 16).ok().map(FlowId)).flatten()
+}

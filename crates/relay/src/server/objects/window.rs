@@ -1,0 +1,173 @@
+//! Which bytes of a body are in memory, which are on disk, and which nobody needs any more: [`Window`]. Pure.
+
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// The bytes of a body, from the first that somebody needs to the last that has come. Each is in memory, or on disk, or both.
+#[derive(Debug)]
+pub(super) struct Window {
+    memory: VecDeque<Bytes>,
+    /// The offset of the first byte in memory.
+    first: u64,
+    end: u64,
+    /// All that is needed and lies before it is on disk.
+    stored: u64,
+    /// What lies before it nobody needs.
+    released: u64,
+}
+
+impl Window {
+    /// Of which what lies from `released` to `end` is on disk.
+    pub(super) const fn new(released: u64, end: u64) -> Self {
+        Self { memory: VecDeque::new(), first: end, end, stored: end, released }
+    }
+
+    pub(super) const fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(super) const fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    pub(super) const fn released(&self) -> u64 {
+        self.released
+    }
+
+    /// More has come.
+    pub(super) fn push(&mut self, bytes: Bytes) {
+        self.end += bytes.len() as u64;
+        self.memory.push_back(bytes);
+    }
+
+    /// Nobody needs what lies before `offset`.
+    pub(super) fn release(&mut self, offset: u64) {
+        self.released = self.released.max(offset.min(self.end));
+        self.forget();
+    }
+
+    /// What lies before `offset` is on disk.
+    pub(super) fn store(&mut self, offset: u64) {
+        self.stored = self.stored.max(offset.min(self.end));
+        self.forget();
+    }
+
+    /// Drops from memory what is on disk, or needed by nobody: whole pieces.
+    fn forget(&mut self) {
+        // What nobody needs is never stored.
+        self.stored = self.stored.max(self.released);
+        while let Some(piece) = self.memory.front() {
+            let end = self.first + piece.len() as u64;
+            if end > self.stored {
+                return;
+            }
+            self.first = end;
+            self.memory.pop_front();
+        }
+    }
+
+    /// What is in memory from `offset` on: one piece. None: it is on disk, or has not come.
+    pub(super) fn in_memory(&self, offset: u64) -> Option<Bytes> {
+        let mut at = self.first;
+        if offset < at || offset >= self.end {
+            return None;
+        }
+        for piece in &self.memory {
+            let end = at + piece.len() as u64;
+            if offset < end {
+                return Some(piece.slice((offset - at) as usize..));
+            }
+            at = end;
+        }
+        None
+    }
+
+    /// What is needed and not on disk, in order, at most `most` bytes and at least a piece; and where it begins.
+    pub(super) fn unstored(&self, most: usize) -> (u64, Vec<Bytes>) {
+        let (mut at, mut bytes, mut pieces) = (self.first, 0, Vec::new());
+        for piece in &self.memory {
+            let skipped = self.stored.saturating_sub(at).min(piece.len() as u64);
+            at += piece.len() as u64;
+            let piece = piece.slice(skipped as usize..);
+            if piece.is_empty() {
+                continue;
+            }
+            if bytes > 0 && bytes + piece.len() > most {
+                break;
+            }
+            bytes += piece.len();
+            pieces.push(piece);
+        }
+        (self.stored, pieces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_core::{Rng as _, SeedableRng as _};
+    use rand_pcg::Pcg64Mcg;
+
+    fn byte(at: u64) -> u8 {
+        (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+    }
+
+    #[test]
+    fn each_byte_that_is_needed_is_in_memory_or_on_disk() {
+        for seed in 0..300 {
+            let mut rng = Pcg64Mcg::seed_from_u64(seed);
+            let mut window = Window::new(0, 0);
+            // What a disk holds, by offset; None where nothing was ever written.
+            let mut disk: Vec<Option<u8>> = Vec::new();
+            let (mut passed, mut released) = (0, 0);
+            for _ in 0..400 {
+                match rng.next_u32() % 4 {
+                    0 => {
+                        let len = u64::from(1 + rng.next_u32() % 9);
+                        window.push((window.end()..window.end() + len).map(byte).collect());
+                    }
+                    1 => {
+                        let (start, pieces) = window.unstored(1 + rng.next_u32() as usize % 30);
+                        let bytes = pieces.concat();
+                        disk.resize(disk.len().max(start as usize + bytes.len()), None);
+                        for (at, byte) in bytes.iter().enumerate() {
+                            disk[start as usize + at] = Some(*byte);
+                        }
+                        window.store(start + bytes.len() as u64);
+                    }
+                    2 => {
+                        if let Some(piece) = window.in_memory(passed) {
+                            assert!(piece.iter().zip(passed..).all(|(got, at)| *got == byte(at)), "seed {seed}");
+                            passed += piece.len() as u64;
+                        } else if passed < window.end() {
+                            assert_eq!(disk[passed as usize], Some(byte(passed)), "seed {seed}");
+                            passed += 1;
+                        }
+                    }
+                    _ => {
+                        released += rng.next_u64() % (passed - released + 1);
+                        window.release(released);
+                    }
+                }
+                for at in released..window.end() {
+                    let in_memory = window.in_memory(at).map(|piece| piece[0]);
+                    let on_disk = disk.get(at as usize).copied().flatten();
+                    assert_eq!(in_memory.or(on_disk), Some(byte(at)), "seed {seed}, byte {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_released_in_time_is_never_stored() {
+        let mut window = Window::new(0, 0);
+        window.push(Bytes::from_static(b"hello "));
+        window.push(Bytes::from_static(b"world"));
+        window.release(8);
+        let (start, pieces) = window.unstored(100);
+        assert_eq!((start, pieces.concat()), (8, b"rld".to_vec()));
+        window.release(11);
+        assert_eq!(window.unstored(100), (11, vec![]));
+        assert!(window.memory.is_empty());
+    }
+}
