@@ -2,27 +2,23 @@
 
 use crate::destination::Destination;
 use crate::failure::Failure;
+use crate::question::{Came, Continuation, NoAnswer, ask, length, section};
 use crate::socket::UnderWay;
 use crate::tunnel::{Dialer, Dialled};
 use bytes::Bytes;
-use hoop_endpoint::{FlowError, FlowWriter, ended};
-use hoop_head::{decode_response, encode_request};
-use hoop_http::{Body, end_hop, streamed};
+use hoop_endpoint::FlowError;
+use hoop_http::{Body, streamed};
 use hoop_relay::codes;
-use hoop_relay::exchange::{FlowBody, SECTION_BYTES, put, read_head, via};
-use hoop_relay::status::Listed;
-use http::header::{CONTENT_LENGTH, VIA};
-use http::{Method, Request, Response, StatusCode, request};
+use hoop_relay::exchange::FlowBody;
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::io::AsyncWriteExt as _;
+use std::task::{Context, Poll, ready};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 /// What became of a request.
 pub(crate) enum Exchanged {
@@ -50,17 +46,14 @@ pub(crate) async fn exchange(
     let (head, body) = request.into_parts();
     // What heads cannot say, a connection can.
     let Some(section) = section(&head) else { return Ok(Exchanged::NotMade(Request::from_parts(head, body))) };
-    let Dialled { flow, listed } = dialer.exchange(destination)?;
-    let mut status = flow.status();
-    let (mut reader, mut writer) = flow.into_split();
-    put(&section, &mut writer).await.map_err(|_| Failure::Broken)?;
+    let dialled = dialer.exchange(destination, None)?;
+    let may_continue = head.method == Method::GET && !has_body;
+    let mut continuation = may_continue.then(|| continuation(&dialled, &head, destination, dialer));
     let (body, kept) = if has_body { (Some(body), None) } else { (None, Some(body)) };
-    let (whole, answered) = oneshot::channel();
-    tokio::spawn(send(body, writer, answered, dialer.clone(), listed));
-    let (section, rest) = match read_head(&mut reader).await {
-        Ok(read) => read,
-        Err(error) => {
-            let over = status.borrow_and_update().over;
+    let came = match (ask(dialled, &section, body, dialer).await, &mut continuation) {
+        (Ok(came), _) => came,
+        (Err(no), Some(continuation)) if no.is_lost() => continuation.go_on(0).await?,
+        (Err(NoAnswer { over, .. }), _) => {
             if over == Some(FlowError::Ended(codes::MALFORMED)) {
                 // It may have been replaced by an older one.
                 exchanges.learn(false);
@@ -68,86 +61,76 @@ pub(crate) async fn exchange(
                     return Ok(Exchanged::NotMade(Request::from_parts(head, body)));
                 }
             }
-            tracing::debug!(%error, %destination, "no answer");
             over.inspect(|over| dialer.connector.say_refused(&destination.to_string(), *over, false));
             return Err(over.map_or(Failure::Broken, Into::into));
         }
     };
     exchanges.learn(true);
-    let (answer, ()) = decode_response(&section).map_err(|_| Failure::NoHttp)?.into_parts();
-    if answer.status.is_informational() {
-        return Err(Failure::NoHttp);
-    }
     let is_empty = head.method == Method::HEAD
-        || answer.status == StatusCode::NO_CONTENT
-        || answer.status == StatusCode::NOT_MODIFIED;
-    let length = answer.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let length = if is_empty { Some(0) } else { length };
-    let body = Answer { body: FlowBody::new(reader, rest, length), whole: Some(whole), under_way: under_way.clone() };
-    Ok(Exchanged::Answered(Response::from_parts(answer, streamed(body))))
-}
-
-/// The head as the relay gets it; None if heads of exchanges cannot say it.
-fn section(head: &request::Parts) -> Option<Vec<u8>> {
-    let (mut head, mut section) = (head.clone(), Vec::new());
-    end_hop(&mut head.headers);
-    head.headers.append(VIA, via(head.version));
-    let encoded = encode_request(&head, &mut section);
-    encoded.inspect_err(|error| tracing::debug!(%error, "a request goes over a connection of its own")).ok()?;
-    (section.len() <= SECTION_BYTES).then_some(section)
-}
-
-/// Sends a request's body, and resets the exchange if the body breaks off, if nobody waits for the answer any more, or if there has been no relay for too long. `answered`: the
-/// answer is whole, or was dropped.
-async fn send(
-    body: Option<Incoming>,
-    mut writer: FlowWriter,
-    mut answered: oneshot::Receiver<()>,
-    dialer: Arc<Dialer>,
-    _listed: Listed,
-) {
-    let in_vain = dialer.connector.is_in_vain(Instant::now());
-    let carried = async {
-        let sent = async {
-            let mut body = body;
-            while let Some(frame) = next(&mut body).await {
-                let data = frame.map_err(io::Error::other)?.into_data().unwrap_or_default();
-                writer.write_chunk(data).await?;
-            }
-            writer.shutdown().await
-        };
-        tokio::select! {
-            sent = sent => match sent {
-                Ok(()) => (&mut answered).await.map_err(|_| ended::GIVEN_UP),
-                Err(_) => Err(codes::MALFORMED),
-            },
-            // What nobody has read by the answer's end nobody will.
-            _ = &mut answered => Err(ended::GIVEN_UP),
-        }
+        || came.head.status == StatusCode::NO_CONTENT
+        || came.head.status == StatusCode::NOT_MODIFIED;
+    let length = if is_empty { Some(0) } else { length(&came.head.headers) };
+    continuation.iter_mut().for_each(|continuation| continuation.begin(&came));
+    let answer = came.head.clone();
+    let (body, whole) = came.into_body(length);
+    let answering = Answer {
+        reading: Reading::Comes(body),
+        at: 0,
+        continuation: continuation.map(Box::new),
+        whole: Some(whole),
+        under_way: under_way.clone(),
     };
-    let carried = tokio::select! {
-        carried = carried => carried,
-        () = in_vain => Err(ended::GIVEN_UP),
-    };
-    let _ = carried.inspect_err(|code| writer.reset(*code));
+    Ok(Exchanged::Answered(Response::from_parts(answer, streamed(answering))))
 }
 
-async fn next(body: &mut Option<Incoming>) -> Option<Result<Frame<Bytes>, hyper::Error>> {
-    body.as_mut()?.frame().await
+fn continuation(
+    dialled: &Dialled,
+    head: &http::request::Parts,
+    destination: &Destination,
+    dialer: &Arc<Dialer>,
+) -> Continuation {
+    Continuation::new(dialer.clone(), destination.clone(), head.clone(), dialled.flow.name().flow)
 }
 
 /// An answer's body. When it has come to its end, the program's connection carries nothing any more.
 struct Answer {
-    body: FlowBody,
+    reading: Reading,
+    /// How much of it the program was given, in bytes.
+    at: u64,
+    /// Goes on with it where the relay has lost it.
+    continuation: Option<Box<Continuation>>,
     /// Whoever sends the request's body is told, and that it was dropped before.
     whole: Option<oneshot::Sender<()>>,
     under_way: UnderWay,
 }
 
+enum Reading {
+    Comes(FlowBody),
+    /// It was lost, and is asked for again.
+    Asked(Asking),
+}
+
+/// Whatever comes of asking again, and what asks.
+type Asking = Pin<Box<dyn Future<Output = (Box<Continuation>, Result<Came, Failure>)> + Send>>;
+
 impl Answer {
     fn ends(&mut self) {
         self.under_way.ends();
         self.whole.take().map(|whole| whole.send(()));
+    }
+
+    /// Asks again, if the relay knows nothing of the exchange any more.
+    fn go_on(&mut self, error: io::Error) -> Result<(), io::Error> {
+        if !Continuation::goes_on_after(FlowError::of(&error)) {
+            return Err(error);
+        }
+        let (at, mut continuation) = (self.at, self.continuation.take().ok_or(error)?);
+        tracing::debug!(at, destination = %continuation.destination, "an answer goes on at another relay");
+        self.reading = Reading::Asked(Box::pin(async move {
+            let came = continuation.go_on(at).await;
+            (continuation, came)
+        }));
+        Ok(())
     }
 }
 
@@ -156,26 +139,50 @@ impl http_body::Body for Answer {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        if matches!(frame, Poll::Ready(None)) {
-            self.ends();
+        loop {
+            match &mut self.reading {
+                Reading::Comes(body) => match ready!(Pin::new(body).poll_frame(context)) {
+                    None => {
+                        self.ends();
+                        return Poll::Ready(None);
+                    }
+                    Some(Ok(frame)) => {
+                        self.at += frame.data_ref().map_or(0, |data| data.len() as u64);
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
+                    Some(Err(error)) => {
+                        if let Err(error) = self.go_on(error) {
+                            return Poll::Ready(Some(Err(error)));
+                        }
+                    }
+                },
+                Reading::Asked(asked) => {
+                    let (continuation, came) = ready!(asked.as_mut().poll(context));
+                    let came = came.map_err(|failure| io::Error::other(failure.words()));
+                    let (body, whole) = came?.into_body(continuation.left(self.at));
+                    (self.reading, self.whole) = (Reading::Comes(body), Some(whole));
+                    self.continuation = Some(continuation);
+                }
+            }
         }
-        frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        matches!(&self.reading, Reading::Comes(body) if body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.reading {
+            Reading::Comes(body) => body.size_hint(),
+            Reading::Asked(_) => SizeHint::new(),
+        }
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
         // Nobody asks for the end of a body that has none to give.
-        if http_body::Body::is_end_stream(&self.body) {
+        if http_body::Body::is_end_stream(self) {
             self.ends();
         }
     }

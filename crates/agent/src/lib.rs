@@ -1,7 +1,7 @@
 //! A proxy on loopback whose connections are flows: an [`Agent`] takes what programs ask of it, by HTTP or SOCKS5, and a relay connects to where they
 //! want to go, or makes their requests. A connection outlives the network below it, as with `hoop run`, for each program that can use a proxy.
 //!
-//! Rooms, each importing only those before it: `owner`, `socket`, `destination`, `failure`, `socks`, `local`, `tunnel`, `exchange`, `forward`, `proxy`, `agent`.
+//! Rooms, each importing only those before it: `owner`, `socket`, `destination`, `failure`, `socks`, `local`, `tunnel`, `question`, `exchange`, `forward`, `proxy`, `agent`.
 
 mod agent;
 mod destination;
@@ -11,6 +11,7 @@ mod forward;
 mod local;
 mod owner;
 mod proxy;
+mod question;
 mod socket;
 mod socks;
 mod tunnel;

@@ -3,7 +3,7 @@
 use crate::destination::Destination;
 use crate::failure::Failure;
 use crate::socket::{Left, UnderWay};
-use hoop_endpoint::{FlowError, FlowMeter, FlowStream, Status, ended};
+use hoop_endpoint::{FlowError, FlowId, FlowMeter, FlowStream, Status, ended};
 use hoop_relay::FlowConnector;
 use hoop_relay::copy::copy_both;
 use hoop_relay::status::{Listed, Listing};
@@ -89,10 +89,18 @@ impl Dialer {
         Ok(Dialled { flow, listed })
     }
 
-    /// A flow for one request to there, which the relay makes.
-    pub(crate) fn exchange(&self, destination: &Destination) -> Result<Dialled, Failure> {
+    /// A flow for one request to there, which the relay makes; or for the rest of an answer to an earlier one, after so many bytes of its body.
+    pub(crate) fn exchange(
+        &self,
+        destination: &Destination,
+        earlier: Option<(FlowId, u64)>,
+    ) -> Result<Dialled, Failure> {
         let listed = self.listing.add(&destination.to_string());
-        let flow = self.connector.exchange().map_err(|_| Failure::TooMany)?;
+        let opened = match earlier {
+            None => self.connector.exchange(),
+            Some((flow, from)) => self.connector.resume_exchange(flow, from),
+        };
+        let flow = opened.map_err(|_| Failure::TooMany)?;
         listed.made(flow.meter(), flow.position());
         Ok(Dialled { flow, listed })
     }

@@ -3,4 +3,5 @@
 
 mod exchanges;
 mod house;
+mod lost;
 mod proxy;

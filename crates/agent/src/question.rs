@@ -1,0 +1,251 @@
+//! What is asked of the relay over one flow ([`ask`]), and asked again where the relay has lost it ([`Continuation`]).
+//!
+//! A relay that was restarted knows no flow of its predecessor's. It may have what that had put on disk, and goes on there. One that has nothing is asked for the rest of the same version, which
+//! only an origin can give that names its versions ([`Version`]).
+
+use crate::destination::Destination;
+use crate::failure::Failure;
+use crate::tunnel::{Dialer, Dialled};
+use bytes::Bytes;
+use hoop_endpoint::{FlowError, FlowId, FlowReader, FlowWriter, Refusal, ended};
+use hoop_head::{decode_response, encode_request};
+use hoop_http::end_hop;
+use hoop_relay::codes;
+use hoop_relay::continuation::Version;
+use hoop_relay::exchange::{FlowBody, SECTION_BYTES, put, read_head, via};
+use hoop_relay::status::Listed;
+use http::header::{CONTENT_LENGTH, HeaderMap, VIA};
+use http::{request, response};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use std::io;
+use std::sync::Arc;
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// So often the relay may lose an exchange before any more of its answer has come.
+const LOST_MAX: usize = 16;
+
+/// So much of a body is read at once that is passed over.
+const SKIP_BYTES: usize = 64 << 10;
+
+/// An answer has begun.
+pub(crate) struct Came {
+    /// The flow that it comes over.
+    pub(crate) flow: FlowId,
+    pub(crate) head: response::Parts,
+    reader: FlowReader,
+    /// What has come of its body.
+    rest: Bytes,
+    /// To be told that the answer is whole. Dropped before, the exchange is given up.
+    pub(crate) whole: oneshot::Sender<()>,
+}
+
+/// There is no answer.
+pub(crate) struct NoAnswer {
+    /// What became of the flow.
+    pub(crate) over: Option<FlowError>,
+    /// The relay had the flow.
+    was_attached: bool,
+}
+
+impl NoAnswer {
+    /// The relay knows nothing of the flow any more.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.was_attached && self.over == Some(FlowError::Refused(Refusal::Unknown))
+    }
+}
+
+impl Came {
+    /// Its body, of which `length` bytes are to come.
+    pub(crate) fn into_body(self, length: Option<u64>) -> (FlowBody, oneshot::Sender<()>) {
+        (FlowBody::new(self.reader, self.rest, length), self.whole)
+    }
+
+    /// Passes over so many bytes of its body.
+    async fn skip(&mut self, mut bytes: u64) -> io::Result<()> {
+        while bytes > 0 {
+            if self.rest.is_empty() {
+                self.rest = self.reader.read_chunk(SKIP_BYTES).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+            }
+            let skipped = bytes.min(self.rest.len() as u64);
+            self.rest = self.rest.split_off(skipped as usize);
+            bytes -= skipped;
+        }
+        Ok(())
+    }
+}
+
+/// How long a body is, as its head says.
+pub(crate) fn length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// The head as the relay gets it; None if heads of exchanges cannot say it.
+pub(crate) fn section(head: &request::Parts) -> Option<Vec<u8>> {
+    let (mut head, mut section) = (head.clone(), Vec::new());
+    end_hop(&mut head.headers);
+    head.headers.append(VIA, via(head.version));
+    let encoded = encode_request(&head, &mut section);
+    encoded.inspect_err(|error| tracing::debug!(%error, "a request goes over a connection of its own")).ok()?;
+    (section.len() <= SECTION_BYTES).then_some(section)
+}
+
+/// Says this over a new flow, and waits for an answer's head.
+pub(crate) async fn ask(
+    dialled: Dialled,
+    section: &[u8],
+    body: Option<Incoming>,
+    dialer: &Arc<Dialer>,
+) -> Result<Came, NoAnswer> {
+    let Dialled { flow, listed } = dialled;
+    let (id, meter, mut status) = (flow.name().flow, flow.meter(), flow.status());
+    let (mut reader, mut writer) = flow.into_split();
+    let asked = async {
+        if !section.is_empty() {
+            put(section, &mut writer).await?;
+        }
+        let (whole, answered) = oneshot::channel();
+        tokio::spawn(send(body, writer, answered, dialer.clone(), listed));
+        let (section, rest) = read_head(&mut reader).await?;
+        Ok((whole, section, rest))
+    };
+    let (whole, section, rest) = asked.await.map_err(|error: io::Error| {
+        tracing::debug!(%error, "no answer");
+        let over = status.borrow_and_update().over;
+        let attached = |(_, of_network): &(_, hoop_endpoint::NetworkStats)| !of_network.attached.is_zero();
+        NoAnswer { over, was_attached: meter.stats().is_some_and(|stats| stats.networks.iter().any(attached)) }
+    })?;
+    let head = decode_response(&section).ok().filter(|head| !head.status().is_informational());
+    let no_http = NoAnswer { over: Some(FlowError::Ended(codes::NO_HTTP)), was_attached: true };
+    let (head, ()) = head.ok_or(no_http)?.into_parts();
+    Ok(Came { flow: id, head, reader, rest, whole })
+}
+
+/// Sends a request's body, and resets the exchange if the body breaks off, if nobody waits for the answer any more, or if there has been no relay for too long. `answered`: the
+/// answer is whole, or was dropped.
+async fn send(
+    mut body: Option<Incoming>,
+    mut writer: FlowWriter,
+    mut answered: oneshot::Receiver<()>,
+    dialer: Arc<Dialer>,
+    _listed: Listed,
+) {
+    let in_vain = dialer.connector.is_in_vain(Instant::now());
+    let carried = async {
+        let sent = async {
+            while let Some(body) = &mut body
+                && let Some(frame) = body.frame().await
+            {
+                let data = frame.map_err(io::Error::other)?.into_data().unwrap_or_default();
+                writer.write_chunk(data).await?;
+            }
+            writer.shutdown().await
+        };
+        tokio::select! {
+            sent = sent => match sent {
+                Ok(()) => (&mut answered).await.map_err(|_| ended::GIVEN_UP),
+                Err(_) => Err(codes::MALFORMED),
+            },
+            // What nobody has read by the answer's end nobody will.
+            _ = &mut answered => Err(ended::GIVEN_UP),
+        }
+    };
+    let carried = tokio::select! {
+        carried = carried => carried,
+        () = in_vain => Err(ended::GIVEN_UP),
+    };
+    let _ = carried.inspect_err(|code| writer.reset(*code));
+}
+
+/// A request without a body that may be asked again, and what its answer goes on with.
+pub(crate) struct Continuation {
+    pub(crate) dialer: Arc<Dialer>,
+    pub(crate) destination: Destination,
+    request: request::Parts,
+    /// The flow that a relay knows the exchange by.
+    flow: FlowId,
+    /// Where its answer's body begins within the one that the program is given.
+    base: u64,
+    /// What the program has begun to read.
+    begun: Option<(Option<Version>, Option<u64>)>,
+}
+
+impl Continuation {
+    pub(crate) fn new(dialer: Arc<Dialer>, destination: Destination, request: request::Parts, flow: FlowId) -> Self {
+        Self { dialer, destination, request, flow, base: 0, begun: None }
+    }
+
+    /// The program is given this answer.
+    pub(crate) fn begin(&mut self, came: &Came) {
+        self.flow = came.flow;
+        self.begun = Some((Version::of(&self.request, &came.head), length(&came.head.headers)));
+    }
+
+    /// Whether an exchange that has ended so can go on.
+    pub(crate) fn goes_on_after(over: Option<FlowError>) -> bool {
+        over == Some(FlowError::Refused(Refusal::Unknown))
+    }
+
+    /// The answer once more, after `at` bytes of its body, from what the relay has of it or from the origin.
+    pub(crate) async fn go_on(&mut self, at: u64) -> Result<Came, Failure> {
+        for _ in 0..LOST_MAX {
+            let asked = match at.checked_sub(self.base) {
+                Some(from) => self.resume(from).await?,
+                None => None,
+            };
+            let asked = match asked {
+                Some(asked) => asked,
+                None => self.anew(at).await?,
+            };
+            match asked {
+                Ok(came) => return Ok(came),
+                Err(no) if no.is_lost() => {}
+                Err(no) => return Err(no.over.map_or(Failure::Broken, Into::into)),
+            }
+        }
+        Err(Failure::Broken)
+    }
+
+    /// What the relay has of the exchange. None: nothing.
+    async fn resume(&self, from: u64) -> Result<Option<Result<Came, NoAnswer>>, Failure> {
+        let dialled = self.dialer.exchange(&self.destination, Some((self.flow, from)))?;
+        let asked = ask(dialled, &[], None, &self.dialer).await;
+        let is_unknown =
+            |no: &NoAnswer| matches!(no.over, Some(FlowError::Ended(codes::UNKNOWN_EXCHANGE | codes::MALFORMED)));
+        Ok(match asked {
+            Err(no) if is_unknown(&no) => None,
+            asked => Some(asked),
+        })
+    }
+
+    /// What the origin gives: the whole if the program has nothing yet, and otherwise the rest.
+    async fn anew(&mut self, at: u64) -> Result<Result<Came, NoAnswer>, Failure> {
+        let request = match &self.begun {
+            None => self.request.clone(),
+            Some((Some(version), _)) => version.rest(&self.request, at),
+            // Nothing would show that it is the same.
+            Some((None, _)) => return Err(Failure::Broken),
+        };
+        let section = section(&request).ok_or(Failure::Broken)?;
+        let dialled = self.dialer.exchange(&self.destination, None)?;
+        let mut came = match ask(dialled, &section, None, &self.dialer).await {
+            Ok(came) => came,
+            no => return Ok(no),
+        };
+        if let Some((Some(version), _)) = &self.begun {
+            let skips = version.before(&came.head, at).ok_or(Failure::Broken)?;
+            came.skip(skips).await.map_err(|_| Failure::Broken)?;
+            self.base = at - skips;
+        }
+        self.flow = came.flow;
+        Ok(Ok(came))
+    }
+
+    /// How many bytes are to come after the first `at`.
+    pub(crate) fn left(&self, at: u64) -> Option<u64> {
+        let (_, length) = self.begun.as_ref()?;
+        length.map(|length| length.saturating_sub(at))
+    }
+}

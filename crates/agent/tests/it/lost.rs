@@ -1,0 +1,250 @@
+//! Answers whose relay goes, or whose origin breaks off, before the program has all of them.
+
+use crate::house::{House, head, keeping_relay, origin};
+use hoop_relay::{Relay, RelayConfig};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+/// More than what is on its way between relay and agent, and between agent and program.
+const LEN: usize = 24 << 20;
+
+fn body(seed: u8) -> Vec<u8> {
+    (0..LEN).map(|at| ((at / 251) ^ at) as u8 ^ seed).collect()
+}
+
+/// A house whose relay can be killed, and begun anew.
+struct Relayed {
+    house: House,
+    config: RelayConfig,
+    state: Option<PathBuf>,
+}
+
+impl Relayed {
+    async fn new(has_state: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let state = has_state.then(|| folder.path().join("state"));
+        let (introduction, relay, config) = keeping_relay(folder.path(), state.clone()).await;
+        Self { house: House::by(folder, (introduction, relay), |_| {}).await, config, state }
+    }
+
+    async fn kill(&mut self) {
+        self.house.relay.abort();
+        let _ = (&mut self.house.relay).await;
+    }
+
+    async fn begin(&mut self) {
+        let relay = timeout(Duration::from_secs(20), async {
+            loop {
+                match Relay::bind(&self.config).await {
+                    Ok(relay) => return relay,
+                    // The one before has not let go of everything yet.
+                    Err(_) => sleep(Duration::from_millis(50)).await,
+                }
+            }
+        });
+        self.house.relay = tokio::spawn(relay.await.expect("it begins").run());
+    }
+
+    async fn get(&self, to: SocketAddr) -> TcpStream {
+        let mut program = self.house.program().await;
+        program.write_all(format!("GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\n\r\n").as_bytes()).await.unwrap();
+        program
+    }
+
+    /// The files in the relay's folder that are called so.
+    fn files(&self, kind: &str) -> usize {
+        let objects = self.state.as_ref().unwrap().join("objects");
+        let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().collect::<Vec<_>>();
+        let files = entries(&objects).iter().flat_map(|device| entries(&device.path())).collect::<Vec<_>>();
+        files.iter().filter(|file| file.path().extension().is_some_and(|of| of == kind)).count()
+    }
+
+    async fn until_files(&self, kind: &str, count: usize) {
+        let there = async {
+            while self.files(kind) != count {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(Duration::from_secs(30), there).await.expect("there are as many files");
+    }
+}
+
+/// What an origin does with a connection after the request's head.
+#[derive(Clone)]
+struct Origin {
+    body: Arc<Mutex<Vec<u8>>>,
+    /// Its versions have names, and a part may be asked for.
+    is_versioned: bool,
+    /// How much of an answer's body it sends before it breaks off.
+    breaks_after: usize,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Origin {
+    fn new(body: Vec<u8>, is_versioned: bool) -> Self {
+        Self { body: Arc::new(Mutex::new(body)), is_versioned, breaks_after: usize::MAX, asked: Arc::default() }
+    }
+
+    async fn run(&self) -> SocketAddr {
+        let this = self.clone();
+        origin(move |stream| {
+            let this = this.clone();
+            async move { this.answer(stream).await }
+        })
+        .await
+    }
+
+    async fn answer(&self, mut stream: TcpStream) {
+        let request = head(&mut stream).await;
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let body = self.body.lock().unwrap().clone();
+        let tag = format!("\"{}\"", body[0]);
+        let field = |name: &str| request.lines().find_map(|line| line.strip_prefix(name));
+        let from = field("Range: bytes=").and_then(|range| range.strip_suffix('-')?.parse::<usize>().ok());
+        let from = from.filter(|_| self.is_versioned && field("If-Range: ") == Some(&tag));
+        let (status, range) = match from {
+            Some(from) => ("206 Partial Content", format!("Content-Range: bytes {from}-{}/{}\r\n", LEN - 1, LEN)),
+            None => ("200 OK", String::new()),
+        };
+        let tag = if self.is_versioned { format!("ETag: {tag}\r\n") } else { String::new() };
+        let rest = &body[from.unwrap_or(0)..];
+        let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{tag}{range}\r\n", rest.len());
+        let sent = rest.len().min(self.breaks_after);
+        let _ = stream.write_all(head.as_bytes()).await;
+        let _ = stream.write_all(&rest[..sent]).await;
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+/// Reads so much of a body, and not a byte more.
+async fn read(program: &mut TcpStream, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    timeout(Duration::from_secs(60), program.read_exact(&mut bytes)).await.expect("it comes").unwrap();
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_a_killed_relay_had_whole_comes_from_its_disk() {
+    let mut relayed = Relayed::new(true).await;
+    let origin = Origin::new(body(1), false);
+    let mut program = relayed.get(origin.run().await).await;
+    let told = head(&mut program).await;
+    assert!(told.contains("Content-Length: 25165824\r\n"), "{told}");
+    let mut came = read(&mut program, 100).await;
+    relayed.until_files("whole", 1).await;
+    relayed.kill().await;
+    relayed.begin().await;
+    came.extend(read(&mut program, LEN - 100).await);
+    assert!(came == body(1));
+    assert_eq!(origin.asked(), 1, "it was not asked again");
+    relayed.until_files("whole", 0).await;
+    assert_eq!(relayed.files("head"), 0, "what nobody needs is removed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_was_killed_while_it_fetched_fetches_the_rest() {
+    let mut relayed = Relayed::new(true).await;
+    let origin = Origin { breaks_after: LEN / 2, ..Origin::new(body(2), true) };
+    let mut program = relayed.get(origin.run().await).await;
+    head(&mut program).await;
+    relayed.until_files("part", 1).await;
+    relayed.kill().await;
+    relayed.begin().await;
+    assert!(read(&mut program, LEN).await == body(2));
+    assert!(origin.asked() >= 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_without_a_disk_is_asked_for_the_rest_of_the_same_version() {
+    let mut relayed = Relayed::new(false).await;
+    let origin = Origin::new(body(3), true);
+    let mut program = relayed.get(origin.run().await).await;
+    head(&mut program).await;
+    let mut came = Vec::new();
+    for _ in 0..3 {
+        came.extend(read(&mut program, LEN / 4).await);
+        relayed.kill().await;
+        relayed.begin().await;
+    }
+    came.extend(read(&mut program, LEN - came.len()).await);
+    assert!(came == body(3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_another_version_is_never_joined_to_what_was_read() {
+    for is_versioned in [true, false] {
+        let mut relayed = Relayed::new(false).await;
+        let origin = Origin::new(body(4), is_versioned);
+        let mut program = relayed.get(origin.run().await).await;
+        head(&mut program).await;
+        let mut came = read(&mut program, LEN / 4).await;
+        *origin.body.lock().unwrap() = body(5);
+        relayed.kill().await;
+        relayed.begin().await;
+        let end = timeout(Duration::from_secs(60), program.read_to_end(&mut came)).await.expect("it ends");
+        assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+        assert!(came == body(4)[..came.len()]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_origin_that_breaks_off_is_asked_for_the_rest() {
+    let relayed = Relayed::new(false).await;
+    let origin = Origin { breaks_after: LEN / 3, ..Origin::new(body(6), true) };
+    let mut program = relayed.get(origin.run().await).await;
+    head(&mut program).await;
+    assert!(read(&mut program, LEN).await == body(6));
+    assert_eq!(origin.asked(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_without_an_answer_is_made_again_by_the_next_relay() {
+    let mut relayed = Relayed::new(true).await;
+    let (may_answer, asked) = (Arc::new(Notify::new()), Arc::<AtomicUsize>::default());
+    let (waits, counted) = (may_answer.clone(), asked.clone());
+    let to = origin(move |mut stream| {
+        let (waits, counted) = (waits.clone(), counted.clone());
+        async move {
+            head(&mut stream).await;
+            if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                waits.notified().await;
+            }
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").await;
+        }
+    })
+    .await;
+    let mut program = relayed.get(to).await;
+    let is_asked = async {
+        while asked.load(Ordering::SeqCst) == 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), is_asked).await.expect("the origin is asked");
+    relayed.kill().await;
+    relayed.begin().await;
+    assert!(head(&mut program).await.starts_with("HTTP/1.1 200 OK\r\n"));
+    assert_eq!(read(&mut program, 2).await, b"hi");
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_device_does_not_take_is_fetched_and_let_go_of_with_its_program() {
+    let relayed = Relayed::new(true).await;
+    let origin = Origin::new(body(7), false);
+    let mut program = relayed.get(origin.run().await).await;
+    head(&mut program).await;
+    relayed.until_files("whole", 1).await;
+    drop(program);
+    relayed.until_files("head", 0).await;
+    assert_eq!((relayed.files("whole"), relayed.files("part")), (0, 0));
+}
