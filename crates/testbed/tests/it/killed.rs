@@ -1,0 +1,155 @@
+//! Downloads by `hoop agent` whose relay is killed (SIGKILL) at random moments, again and again: each is whole. Real programs: nginx, curl, `hoop relay`, `hoop agent`.
+//!
+//! `HOOP_KILLS=200` kills so often; by default 20. At least as many files are downloaded meanwhile.
+
+use hoop_testbed::{Certificates, Program, program_beside, sha256};
+use rand_core::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// More than what is under way between relay and program.
+const LEN: u32 = 6_000_000;
+
+/// Downloads at once.
+const AT_ONCE: usize = 8;
+
+/// Generous, since machines are busy.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A relay and an agent on loopback, and a web server.
+struct World {
+    folder: TempDir,
+    relay: u16,
+    web: u16,
+    _web: Program,
+}
+
+/// A port that is free.
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let (relay, web) = (port(), port());
+        let certificates = Certificates::make(folder.path(), &["relay.example"]).unwrap();
+        let introduced = Command::new(program_beside("hoop"))
+            .args(["introduce", &format!("relay.example:{relay}"), "--address", "127.0.0.1"])
+            .arg("--devices")
+            .arg(path("devices.toml"))
+            .arg("--cert")
+            .arg(&certificates.authority)
+            .output()
+            .unwrap();
+        assert!(introduced.status.success(), "{}", String::from_utf8_lossy(&introduced.stderr));
+        fs::write(path("relay.toml"), introduced.stdout).unwrap();
+        fs::create_dir(path("www")).unwrap();
+        let file: Vec<u8> = (0..LEN).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        fs::write(path("www/file"), file).unwrap();
+        let www = path("www");
+        // It takes some seconds for a file, so that the relay is killed also while it fetches.
+        let config = format!(
+            "daemon off; pid {pid}; error_log stderr notice; events {{}} http {{ access_log off; client_body_temp_path {temp}; proxy_temp_path {temp}; fastcgi_temp_path {temp}; \
+             uwsgi_temp_path {temp}; scgi_temp_path {temp}; server {{ listen 127.0.0.1:{web}; root {www}; limit_rate 4m; }} }}",
+            pid = path("nginx.pid").display(),
+            temp = path("temp").display(),
+            www = www.display(),
+        );
+        fs::write(path("nginx.conf"), config).unwrap();
+        let mut nginx = Command::new("nginx");
+        nginx.arg("-e").arg("stderr").arg("-c").arg(path("nginx.conf"));
+        let web_server = Program::start("nginx", nginx, "start worker process").unwrap();
+        // Its workers are another user's, if root starts it.
+        let opened = Command::new("chmod").arg("-R").arg("a+rX").arg(folder.path()).status().unwrap();
+        assert!(opened.success());
+        fs::set_permissions(path("devices.toml"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        Self { folder, relay, web, _web: web_server }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn start_relay(&self) -> Program {
+        let mut relay = Command::new(program_beside("hoop"));
+        relay.args(["relay", "--listen", &format!("127.0.0.1:{}", self.relay), "--allow", "127.0.0.0/8"]);
+        relay.arg("--tls-cert").arg(self.path("certificate.pem")).arg("--tls-key").arg(self.path("key.pem"));
+        relay.arg("--devices").arg(self.path("devices.toml")).arg("--state-dir").arg(self.path("state"));
+        Program::start("hoop relay", relay, "listening on").unwrap()
+    }
+
+    fn start_agent(&self) -> (Program, String) {
+        let address = format!("127.0.0.1:{}", port());
+        let mut agent = Command::new(program_beside("hoop"));
+        agent.args(["agent", "--listen", &address, "--relay"]).arg(self.path("relay.toml"));
+        agent.env("XDG_RUNTIME_DIR", self.folder.path());
+        (Program::start("hoop agent", agent, "listening on").unwrap(), address)
+    }
+
+    /// Downloads the file, no faster than a slow device does.
+    fn download(&self, agent: &str, into: &Path) -> Result<(), String> {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--fail", "--limit-rate", "2M", "--proxy"]);
+        curl.arg(format!("http://{agent}")).arg("--output").arg(into);
+        let done = curl.arg(format!("http://127.0.0.1:{}/file", self.web)).output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        if done.status.success() { Ok(()) } else { Err(told) }
+    }
+}
+
+#[test]
+fn each_download_is_whole_though_the_relay_is_killed_again_and_again() {
+    let kills = std::env::var("HOOP_KILLS").map_or(20, |kills| kills.parse().expect("HOOP_KILLS is a number"));
+    let world = World::new();
+    let whole = sha256(&world.path("www/file")).unwrap();
+    let (_agent, address) = world.start_agent();
+    let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let mut rng = Pcg64Mcg::seed_from_u64(7);
+    thread::scope(|scope| {
+        let downloads: Vec<_> = (0..AT_ONCE)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut failed = Vec::new();
+                    while !is_over.load(Ordering::SeqCst) {
+                        let number = next.fetch_add(1, Ordering::SeqCst);
+                        let into = world.path(&format!("came.{number}"));
+                        match world.download(&address, &into) {
+                            Ok(()) if sha256(&into).unwrap() == whole => {}
+                            Ok(()) => failed.push(format!("download {number} has other bytes")),
+                            Err(told) => failed.push(format!("download {number}: {told}")),
+                        }
+                        let _ = fs::remove_file(into);
+                    }
+                    failed
+                })
+            })
+            .collect();
+        let (begun, mut killed) = (Instant::now(), 0);
+        while killed < kills || next.load(Ordering::SeqCst) < kills {
+            assert!(begun.elapsed() < PATIENCE, "{killed} kills");
+            let relay = world.start_relay();
+            thread::sleep(Duration::from_millis(u64::from(300 + rng.next_u32() % 1_500)));
+            // Dropped, it is killed.
+            drop(relay);
+            killed += 1;
+        }
+        is_over.store(true, Ordering::SeqCst);
+        let _relay = world.start_relay();
+        let failed: Vec<String> = downloads.into_iter().flat_map(|download| download.join().unwrap()).collect();
+        let downloads = next.load(Ordering::SeqCst);
+        println!("{downloads} downloads, the relay killed {killed} times in {:.0} s", begun.elapsed().as_secs_f64());
+        assert!(failed.is_empty(), "{} of {downloads} failed:\n{}", failed.len(), failed.join("\n"));
+    });
+    let left = fs::read_dir(world.path("state/objects")).unwrap().flatten();
+    let left: Vec<_> = left.flat_map(|device| fs::read_dir(device.path()).unwrap().flatten()).collect();
+    println!("{} files are left", left.len());
+}
