@@ -4,12 +4,13 @@ use crate::destination::Destination;
 use crate::failure::Failure;
 use crate::question::{Came, Continuation, NoAnswer, ask, length, section};
 use crate::socket::UnderWay;
-use crate::tunnel::{Dialer, Dialled};
+use crate::tunnel::Dialer;
 use bytes::Bytes;
 use hoop_endpoint::FlowError;
 use hoop_http::{Body, streamed};
 use hoop_relay::codes;
 use hoop_relay::exchange::FlowBody;
+use hoop_units::UnixTime;
 use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
@@ -32,6 +33,7 @@ pub(crate) enum Exchanged {
 pub(crate) async fn exchange(
     request: Request<Incoming>,
     destination: &Destination,
+    deadline: Option<UnixTime>,
     dialer: &Arc<Dialer>,
     under_way: &UnderWay,
 ) -> Result<Exchanged, Failure> {
@@ -47,8 +49,12 @@ pub(crate) async fn exchange(
     // What heads cannot say, a connection can.
     let Some(section) = section(&head) else { return Ok(Exchanged::NotMade(Request::from_parts(head, body))) };
     let dialled = dialer.exchange(destination, None)?;
+    dialled.flow.set_deadline(deadline);
     let may_continue = head.method == Method::GET && !has_body;
-    let mut continuation = may_continue.then(|| continuation(&dialled, &head, destination, dialer));
+    let mut continuation = may_continue.then(|| {
+        let flow = dialled.flow.name().flow;
+        Continuation::new(dialer.clone(), destination.clone(), deadline, head.clone(), flow)
+    });
     let (body, kept) = if has_body { (Some(body), None) } else { (None, Some(body)) };
     let came = match (ask(dialled, &section, body, dialer).await, &mut continuation) {
         (Ok(came), _) => came,
@@ -81,15 +87,6 @@ pub(crate) async fn exchange(
         under_way: under_way.clone(),
     };
     Ok(Exchanged::Answered(Response::from_parts(answer, streamed(answering))))
-}
-
-fn continuation(
-    dialled: &Dialled,
-    head: &http::request::Parts,
-    destination: &Destination,
-    dialer: &Arc<Dialer>,
-) -> Continuation {
-    Continuation::new(dialer.clone(), destination.clone(), head.clone(), dialled.flow.name().flow)
 }
 
 /// An answer's body. When it has come to its end, the program's connection carries nothing any more.

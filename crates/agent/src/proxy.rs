@@ -8,6 +8,7 @@ use crate::local::{Local, text};
 use crate::socket::{ProgramSocket, UnderWay};
 use crate::tunnel::{Dialer, Dialled};
 use hoop_http::{Body, empty};
+use hoop_units::UnixTime;
 use http::header::{HeaderMap, TRANSFER_ENCODING};
 use http::uri::{Authority, Scheme};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
@@ -22,6 +23,9 @@ use std::time::Duration;
 
 /// How long a request's head may take to come, and a connection may rest between two requests: as long as browsers keep theirs for the next one.
 const HEAD_TIME: Duration = Duration::from_secs(60);
+
+/// When what a request asks for should be there, in seconds since 1970. It is for the agent: the flow carries it to the relay, and ends then.
+const DEADLINE: HeaderName = HeaderName::from_static("hoop-deadline");
 
 /// Why there is no connection, for programs (RFC 9209).
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
@@ -59,9 +63,12 @@ pub(crate) async fn serve(program: ProgramSocket, proxy: Arc<Proxy>) {
 }
 
 impl Proxy {
-    async fn answer(&self, request: Request<Incoming>, under_way: &UnderWay) -> Response<Body> {
+    async fn answer(&self, mut request: Request<Incoming>, under_way: &UnderWay) -> Response<Body> {
+        let Ok(deadline) = deadline(request.headers_mut()) else {
+            return text(StatusCode::BAD_REQUEST, "hoop agent: Hoop-Deadline is a number of seconds since 1970\n");
+        };
         if request.method() == Method::CONNECT {
-            return self.connect(request, under_way).await;
+            return self.connect(request, deadline, under_way).await;
         }
         let uri = request.uri();
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
@@ -85,7 +92,7 @@ impl Proxy {
             return self.local.answer(request.method(), uri.path(), request.headers());
         }
         under_way.begins();
-        let answered = self.request(request, &destination, under_way).await;
+        let answered = self.request(request, &destination, deadline, under_way).await;
         answered.unwrap_or_else(|failure| {
             under_way.ends();
             refused(&destination, failure)
@@ -97,12 +104,13 @@ impl Proxy {
         &self,
         request: Request<Incoming>,
         destination: &Destination,
+        deadline: Option<UnixTime>,
         under_way: &UnderWay,
     ) -> Result<Response<Body>, Failure> {
         let not_made = if upgrade(request.headers()).is_some() {
             request
         } else {
-            match exchange(request, destination, &self.dialer, under_way).await? {
+            match exchange(request, destination, deadline, &self.dialer, under_way).await? {
                 Exchanged::Answered(response) => return of_origin(response),
                 Exchanged::NotMade(request) => request,
             }
@@ -111,7 +119,12 @@ impl Proxy {
     }
 
     /// A tunnel (RFC 9110 §9.3.6).
-    async fn connect(&self, mut request: Request<Incoming>, under_way: &UnderWay) -> Response<Body> {
+    async fn connect(
+        &self,
+        mut request: Request<Incoming>,
+        deadline: Option<UnixTime>,
+        under_way: &UnderWay,
+    ) -> Response<Body> {
         let authority = request.uri().authority();
         let Some(destination) = authority.and_then(|authority| destination(authority, None)) else {
             return no_destination();
@@ -120,6 +133,7 @@ impl Proxy {
             Ok(dialled) => dialled,
             Err(failure) => return refused(&destination, failure),
         };
+        flow.set_deadline(deadline);
         let (upgraded, dialer, under_way) = (hyper::upgrade::on(&mut request), self.dialer.clone(), under_way.clone());
         tokio::spawn(async move {
             // It has gone before it was answered.
@@ -133,6 +147,13 @@ impl Proxy {
 /// Whether a body was coded in another way than `chunked` (RFC 9112 §6.1): it would arrive coded, and nothing would say so.
 fn has_unknown_coding(headers: &HeaderMap) -> bool {
     headers.get_all(TRANSFER_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+}
+
+/// When a request should be answered, as its program says.
+fn deadline(headers: &mut HeaderMap) -> Result<Option<UnixTime>, ()> {
+    let Some(told) = headers.remove(DEADLINE) else { return Ok(None) };
+    let seconds = told.to_str().ok().filter(|told| told.bytes().all(|byte| byte.is_ascii_digit()));
+    seconds.and_then(|seconds| seconds.parse().ok()).map(|seconds| Some(UnixTime(seconds))).ok_or(())
 }
 
 /// Where a request goes. A name and a password before the host are for nobody (RFC 9110 §4.2.4).

@@ -14,6 +14,7 @@ use hoop_relay::codes;
 use hoop_relay::continuation::Version;
 use hoop_relay::exchange::{FlowBody, SECTION_BYTES, put, read_head, via};
 use hoop_relay::status::Listed;
+use hoop_units::UnixTime;
 use http::header::{CONTENT_LENGTH, HeaderMap, VIA};
 use http::{request, response};
 use http_body_util::BodyExt as _;
@@ -163,6 +164,7 @@ async fn send(
 pub(crate) struct Continuation {
     pub(crate) dialer: Arc<Dialer>,
     pub(crate) destination: Destination,
+    deadline: Option<UnixTime>,
     request: request::Parts,
     /// The flow that a relay knows the exchange by.
     flow: FlowId,
@@ -173,8 +175,20 @@ pub(crate) struct Continuation {
 }
 
 impl Continuation {
-    pub(crate) fn new(dialer: Arc<Dialer>, destination: Destination, request: request::Parts, flow: FlowId) -> Self {
-        Self { dialer, destination, request, flow, base: 0, begun: None }
+    pub(crate) fn new(
+        dialer: Arc<Dialer>,
+        destination: Destination,
+        deadline: Option<UnixTime>,
+        request: request::Parts,
+        flow: FlowId,
+    ) -> Self {
+        Self { dialer, destination, deadline, request, flow, base: 0, begun: None }
+    }
+
+    fn dial(&self, earlier: Option<(FlowId, u64)>) -> Result<Dialled, Failure> {
+        let dialled = self.dialer.exchange(&self.destination, earlier)?;
+        dialled.flow.set_deadline(self.deadline);
+        Ok(dialled)
     }
 
     /// The program is given this answer.
@@ -210,7 +224,7 @@ impl Continuation {
 
     /// What the relay has of the exchange. None: nothing.
     async fn resume(&self, from: u64) -> Result<Option<Result<Came, NoAnswer>>, Failure> {
-        let dialled = self.dialer.exchange(&self.destination, Some((self.flow, from)))?;
+        let dialled = self.dial(Some((self.flow, from)))?;
         let asked = ask(dialled, &[], None, &self.dialer).await;
         let is_unknown =
             |no: &NoAnswer| matches!(no.over, Some(FlowError::Ended(codes::UNKNOWN_EXCHANGE | codes::MALFORMED)));
@@ -229,7 +243,7 @@ impl Continuation {
             Some((None, _)) => return Err(Failure::Broken),
         };
         let section = section(&request).ok_or(Failure::Broken)?;
-        let dialled = self.dialer.exchange(&self.destination, None)?;
+        let dialled = self.dial(None)?;
         let mut came = match ask(dialled, &section, None, &self.dialer).await {
             Ok(came) => came,
             no => return Ok(no),

@@ -1,6 +1,7 @@
-//! The roles around flows: [`relay`] and introduce, [`run`] with its report ([`run_status`]), and [`agent`].
+//! The roles around flows: [`relay`] and introduce, [`run`] with its report ([`run_status`]), [`agent`], and [`get`] through it.
 
 pub mod agent;
+pub mod get;
 pub mod qr;
 pub mod relay;
 pub mod run;

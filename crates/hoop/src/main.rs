@@ -8,7 +8,7 @@
 //! | [`device`] | push, status, seal, open, tickets | `device` |
 //! | [`gateway`] | gateway, spool | `gateway` |
 //! | [`service`] | service, keygen | `service` |
-//! | [`flow`] | relay, introduce, run, agent | `flow` |
+//! | [`flow`] | relay, introduce, run, agent, get | `flow` |
 //! | [`flags`] | what was typed | |
 //!
 //! All features are on by default; a router builds the gateway alone (`--no-default-features --features gateway`).
@@ -96,6 +96,8 @@ fn run(command: Command, #[cfg(feature = "device")] clock: hoop_http::Clock) -> 
         Command::Run(flags) => flow::run::run(&flags),
         #[cfg(feature = "flow")]
         Command::Agent(flags) => flow::agent::run(flags),
+        #[cfg(feature = "flow")]
+        Command::Get(flags) => flow::get::run(flags),
         #[cfg(feature = "flow")]
         Command::Relay(flags) => flow::relay::run(flags),
         #[cfg(feature = "flow")]

@@ -21,8 +21,25 @@ impl Version {
             && answer.status == StatusCode::OK
             && !request.headers.contains_key(RANGE)
             && !request.headers.contains_key(IF_RANGE);
-        let etag = only(&answer.headers, ETAG).filter(|etag| is_strong(etag))?.clone();
+        // What is not ASCII could not be noted.
+        let etag = only(&answer.headers, ETAG).filter(|etag| is_strong(etag) && etag.to_str().is_ok())?.clone();
         is_whole.then(|| Self { etag, length: length(&answer.headers) })
+    }
+
+    /// A version with this strong tag, as was noted of an earlier answer. None: it is no such tag.
+    pub fn new(etag: &str, length: Option<u64>) -> Option<Self> {
+        let etag = HeaderValue::try_from(etag).ok().filter(is_strong)?;
+        Some(Self { etag, length })
+    }
+
+    /// Its tag.
+    pub fn etag(&self) -> &str {
+        self.etag.to_str().unwrap_or_default()
+    }
+
+    /// How long its body is, if that is known.
+    pub const fn length(&self) -> Option<u64> {
+        self.length
     }
 
     /// Whether so many bytes are the whole body.

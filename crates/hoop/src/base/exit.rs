@@ -33,6 +33,8 @@ pub enum Exit {
     Unproven = 11,
     /// Nobody who is relied on has the upload.
     Missing = 12,
+    /// What came is not what should have come.
+    Damaged = 13,
 }
 
 impl Exit {

@@ -37,6 +37,21 @@ pub fn room(name: &str, size: Option<Size>) -> Result<Option<u64>, Failure> {
     }
 }
 
+/// `9.6 MB`: in powers of 1,000, as networks count.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    if count < 1000 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / 1000.0;
+    let mut unit = 0;
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
 /// A time span: `30` and `30s`, `5m`, `12h`, `7d`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span(pub Duration);

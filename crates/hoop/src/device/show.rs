@@ -1,21 +1,7 @@
 //! Words for people: sizes, rates, times.
 
+pub use crate::base::values::bytes;
 use hoop_units::{UnixTime, plain};
-
-/// `9.6 MB`: in powers of 1,000, as networks count.
-pub fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
-    if count < 1000 {
-        return format!("{count} B");
-    }
-    let mut value = count as f64 / 1000.0;
-    let mut unit = 0;
-    while value >= 999.95 && unit + 1 < UNITS.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
-}
 
 /// `11.2 MB/s`.
 pub fn rate(count: u64, millis: u64) -> String {

@@ -1,6 +1,7 @@
-//! Downloads by `hoop agent` whose relay is killed (SIGKILL) at random moments, again and again: each is whole. Real programs: nginx, curl, `hoop relay`, `hoop agent`.
+//! Downloads by `hoop agent` whose relay is killed (SIGKILL) at random moments, again and again; and those of `hoop get`, which is killed itself, as its agent is: each is whole. Real programs:
+//! nginx, curl, `hoop relay`, `hoop agent`, `hoop get`.
 //!
-//! `HOOP_KILLS=200` kills so often; by default 20. At least as many files are downloaded meanwhile.
+//! `HOOP_KILLS=200` kills the relay so often; by default 20. At least as many files are downloaded meanwhile.
 
 use hoop_testbed::{Certificates, Program, program_beside, sha256};
 use rand_core::{Rng as _, SeedableRng as _};
@@ -27,7 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(600);
 struct World {
     folder: TempDir,
     relay: u16,
+    agent: u16,
     web: u16,
+    /// The same by https.
+    tls: u16,
     _web: Program,
 }
 
@@ -40,8 +44,8 @@ impl World {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let (relay, web) = (port(), port());
-        let certificates = Certificates::make(folder.path(), &["relay.example"]).unwrap();
+        let [relay, agent, web, tls] = [port(), port(), port(), port()];
+        let certificates = Certificates::make(folder.path(), &["relay.example", "localhost"]).unwrap();
         let introduced = Command::new(program_beside("hoop"))
             .args(["introduce", &format!("relay.example:{relay}"), "--address", "127.0.0.1"])
             .arg("--devices")
@@ -59,7 +63,10 @@ impl World {
         // It takes some seconds for a file, so that the relay is killed also while it fetches.
         let config = format!(
             "daemon off; pid {pid}; error_log stderr notice; events {{}} http {{ access_log off; client_body_temp_path {temp}; proxy_temp_path {temp}; fastcgi_temp_path {temp}; \
-             uwsgi_temp_path {temp}; scgi_temp_path {temp}; server {{ listen 127.0.0.1:{web}; root {www}; limit_rate 4m; }} }}",
+             uwsgi_temp_path {temp}; scgi_temp_path {temp}; server {{ listen 127.0.0.1:{web}; listen 127.0.0.1:{tls} ssl; ssl_certificate {certificate}; ssl_certificate_key {key}; \
+             location / {{ root {www}; limit_rate 4m; }} location /slow/ {{ alias {www}/; limit_rate 400k; }} }} }}",
+            certificate = certificates.certificate.display(),
+            key = certificates.key.display(),
             pid = path("nginx.pid").display(),
             temp = path("temp").display(),
             www = www.display(),
@@ -72,7 +79,7 @@ impl World {
         let opened = Command::new("chmod").arg("-R").arg("a+rX").arg(folder.path()).status().unwrap();
         assert!(opened.success());
         fs::set_permissions(path("devices.toml"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-        Self { folder, relay, web, _web: web_server }
+        Self { folder, relay, agent, web, tls, _web: web_server }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -87,19 +94,26 @@ impl World {
         Program::start("hoop relay", relay, "listening on").unwrap()
     }
 
-    fn start_agent(&self) -> (Program, String) {
-        let address = format!("127.0.0.1:{}", port());
+    fn start_agent(&self) -> Program {
         let mut agent = Command::new(program_beside("hoop"));
-        agent.args(["agent", "--listen", &address, "--relay"]).arg(self.path("relay.toml"));
+        agent.args(["agent", "--listen", &format!("127.0.0.1:{}", self.agent), "--relay"]).arg(self.path("relay.toml"));
         agent.env("XDG_RUNTIME_DIR", self.folder.path());
-        (Program::start("hoop agent", agent, "listening on").unwrap(), address)
+        Program::start("hoop agent", agent, "listening on").unwrap()
+    }
+
+    /// `hoop get` of a URL.
+    fn get(&self, url: &str, into: &Path) -> Command {
+        let mut get = Command::new(program_beside("hoop"));
+        get.args(["get", url, "--agent", &format!("127.0.0.1:{}", self.agent), "--quiet", "--output"]).arg(into);
+        get.arg("--ca").arg(self.path("ca.pem"));
+        get
     }
 
     /// Downloads the file, no faster than a slow device does.
-    fn download(&self, agent: &str, into: &Path) -> Result<(), String> {
+    fn download(&self, into: &Path) -> Result<(), String> {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--show-error", "--fail", "--limit-rate", "2M", "--proxy"]);
-        curl.arg(format!("http://{agent}")).arg("--output").arg(into);
+        curl.arg(format!("http://127.0.0.1:{}", self.agent)).arg("--output").arg(into);
         let done = curl.arg(format!("http://127.0.0.1:{}/file", self.web)).output().unwrap();
         let told = String::from_utf8_lossy(&done.stderr).into_owned();
         if done.status.success() { Ok(()) } else { Err(told) }
@@ -111,7 +125,7 @@ fn each_download_is_whole_though_the_relay_is_killed_again_and_again() {
     let kills = std::env::var("HOOP_KILLS").map_or(20, |kills| kills.parse().expect("HOOP_KILLS is a number"));
     let world = World::new();
     let whole = sha256(&world.path("www/file")).unwrap();
-    let (_agent, address) = world.start_agent();
+    let _agent = world.start_agent();
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     thread::scope(|scope| {
@@ -122,7 +136,7 @@ fn each_download_is_whole_though_the_relay_is_killed_again_and_again() {
                     while !is_over.load(Ordering::SeqCst) {
                         let number = next.fetch_add(1, Ordering::SeqCst);
                         let into = world.path(&format!("came.{number}"));
-                        match world.download(&address, &into) {
+                        match world.download(&into) {
                             Ok(()) if sha256(&into).unwrap() == whole => {}
                             Ok(()) => failed.push(format!("download {number} has other bytes")),
                             Err(told) => failed.push(format!("download {number}: {told}")),
@@ -152,4 +166,43 @@ fn each_download_is_whole_though_the_relay_is_killed_again_and_again() {
     let left = fs::read_dir(world.path("state/objects")).unwrap().flatten();
     let left: Vec<_> = left.flat_map(|device| fs::read_dir(device.path()).unwrap().flatten()).collect();
     println!("{} files are left", left.len());
+}
+
+#[test]
+fn a_file_that_is_got_is_whole_after_fifty_interruptions() {
+    let world = World::new();
+    let whole = sha256(&world.path("www/file")).unwrap();
+    let mut rng = Pcg64Mcg::seed_from_u64(9);
+    for (scheme, port) in [("http", world.web), ("https", world.tls)] {
+        let url = format!("{scheme}://localhost:{port}/slow/file");
+        let into = world.path(scheme);
+        let (mut relay, mut agent) = (Some(world.start_relay()), Some(world.start_agent()));
+        let (mut get, mut kills) = (world.get(&url, &into).spawn().unwrap(), [0; 3]);
+        while kills.iter().sum::<usize>() < 25 {
+            thread::sleep(Duration::from_millis(u64::from(100 + rng.next_u32() % 500)));
+            assert!(get.try_wait().unwrap().is_none(), "{scheme}: it has ended before");
+            let which = rng.next_u32() as usize % 3;
+            kills[which] += 1;
+            match which {
+                0 => {
+                    get.kill().unwrap();
+                    get.wait().unwrap();
+                    get = world.get(&url, &into).spawn().unwrap();
+                }
+                1 => {
+                    relay = None;
+                    relay = relay.or_else(|| Some(world.start_relay()));
+                }
+                _ => {
+                    agent = None;
+                    agent = agent.or_else(|| Some(world.start_agent()));
+                }
+            }
+        }
+        let come = fs::metadata(world.path(&format!("{scheme}.part"))).unwrap().len();
+        println!("{scheme}: get, relay and agent killed {kills:?} times, {come} bytes have come");
+        assert!(get.wait().unwrap().success());
+        assert_eq!(sha256(&into).unwrap(), whole, "{scheme}");
+        drop((relay, agent));
+    }
 }

@@ -1,0 +1,195 @@
+//! `hoop get` as somebody types it: what it saves, and how it ends. All on loopback.
+#![allow(missing_docs)]
+
+mod flows;
+
+use flows::{Running, hoop, relay_with, run};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Stdio;
+
+const HELLO: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+const OTHER: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+/// Answers a path: what it gets for the whole request's head.
+fn answer(path: &str, head: &str) -> String {
+    let whole = |status: &str, fields: &str, body: &str| {
+        format!("HTTP/1.1 {status}\r\nConnection: close\r\n{fields}Content-Length: {}\r\n\r\n{body}", body.len())
+    };
+    match path {
+        "/hello" | "/%2e%2e%2fhello" => match head.contains("Range: bytes=2-\r\n") {
+            true => whole("206 Partial Content", "ETag: \"v1\"\r\nContent-Range: bytes 2-4/5\r\n", "llo"),
+            false => whole("200 OK", "ETag: \"v1\"\r\n", "hello"),
+        },
+        "/digest" => {
+            whole("200 OK", "Repr-Digest: sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:\r\n", "hello")
+        }
+        "/wrong" => whole("200 OK", "Repr-Digest: sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:\r\n", "hullo"),
+        "/echo" => whole(if head.to_lowercase().contains("hoop-deadline") { "500 Told" } else { "200 OK" }, "", ""),
+        "/moved" => whole("302 Found", "Location: /hello\r\n", ""),
+        "/round" => whole("302 Found", "Location: /round\r\n", ""),
+        "/away" => whole("302 Found", "Location: file:///etc/passwd\r\n", ""),
+        "/never" => {
+            std::thread::sleep(std::time::Duration::from_secs(60));
+            String::new()
+        }
+        _ => whole("404 Not Found", "", "no"),
+    }
+}
+
+fn web() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+                    head.push(byte[0]);
+                }
+                let head = String::from_utf8_lossy(&head).into_owned();
+                let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+                let _ = stream.write_all(answer(&path, &head).as_bytes());
+            });
+        }
+    });
+    address
+}
+
+/// A relay, an agent, and the flag that names it.
+struct World {
+    folder: tempfile::TempDir,
+    at: String,
+    web: SocketAddr,
+    _running: [Running; 2],
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let relay = relay_with(folder.path(), &["--allow", "127.0.0.1"]);
+        let mut agent = hoop(folder.path(), &["agent", "--relay", "laptop.toml", "--listen", "127.0.0.1:0"]);
+        let mut agent = Running(agent.stdout(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(agent.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let at = line.trim().strip_prefix("listening on http://").unwrap().to_owned();
+        Self { folder, at, web: web(), _running: [relay, agent] }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Downloads paths of the web server; what it ends with, and says.
+    fn get(&self, paths: &[&str], flags: &[&str]) -> (i32, String) {
+        let urls: Vec<String> = paths.iter().map(|path| format!("http://{}{path}", self.web)).collect();
+        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+        let (code, _, told) = run(self.path(), &[&["get", "--agent", &self.at], flags, &urls].concat());
+        (code, told)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path().join(name)).unwrap()
+    }
+}
+
+#[test]
+fn a_file_is_saved_by_its_name_and_never_over_another() {
+    let world = World::new();
+    let (code, told) = world.get(&["/hello", "/digest"], &[]);
+    assert_eq!(
+        (code, world.read("hello"), world.read("digest")),
+        (0, "hello".to_owned(), "hello".to_owned()),
+        "{told}"
+    );
+    assert!(told.contains("saved ./hello, 5 B"), "{told}");
+    let (code, told) = world.get(&["/hello"], &[]);
+    assert_eq!(code, 3);
+    assert!(told.contains("hello is there already") && told.contains("--continue"), "{told}");
+    fs::write(world.path().join("hello"), "other").unwrap();
+    let (code, told) = world.get(&["/moved"], &["-o", "hello", "--sha256", HELLO]);
+    assert_eq!((code, world.read("hello")), (0, "hello".to_owned()), "{told}");
+    let (code, told) = world.get(&["/%2e%2e%2fhello"], &[]);
+    assert_eq!((code, world.read("_hello")), (0, "hello".to_owned()), "{told}");
+    assert_eq!(world.get(&["/moved", "/moved"], &[]).0, 2, "two of one name");
+}
+
+#[test]
+fn what_another_program_began_is_continued_if_asked() {
+    let world = World::new();
+    fs::write(world.path().join("hello"), "he").unwrap();
+    let (code, told) = world.get(&["/hello"], &["-c"]);
+    assert_eq!((code, world.read("hello")), (0, "hello".to_owned()), "{told}");
+}
+
+#[test]
+fn urls_are_read_from_a_file_and_the_first_failure_is_the_end_of_all() {
+    let world = World::new();
+    let list = format!("# two of these\n\nhttp://{0}/hello\n  http://{0}/digest\nhttp://{0}/missing\n", world.web);
+    fs::write(world.path().join("list"), list).unwrap();
+    let (code, told) = world.get(&[], &["-i", "list"]);
+    assert_eq!(
+        (code, world.read("hello"), world.read("digest")),
+        (4, "hello".to_owned(), "hello".to_owned()),
+        "{told}"
+    );
+    assert!(told.contains("/missing.") && told.contains("the server answers 404 Not Found"), "{told}");
+}
+
+#[test]
+fn what_is_not_what_it_should_be_is_removed() {
+    let world = World::new();
+    for (path, flags) in [("/wrong", &[][..]), ("/hello", &["--sha256", OTHER][..])] {
+        let (code, told) = world.get(&[path], flags);
+        assert_eq!(code, 13, "{told}");
+        assert!(told.contains("has another checksum than it should, and is removed"), "{told}");
+    }
+    let left = fs::read_dir(world.path()).unwrap().flatten().map(|file| file.file_name().into_string().unwrap());
+    assert_eq!(left.filter(|name| name.contains("wrong") || name.contains("hello")).count(), 0);
+}
+
+#[test]
+fn a_deadline_ends_what_is_not_there_and_the_server_hears_nothing_of_it() {
+    let world = World::new();
+    let (code, told) = world.get(&["/never"], &["--deadline", "2s"]);
+    assert_eq!(code, 8, "{told}");
+    assert!(told.contains("the deadline is over"), "{told}");
+    let ask = format!("curl -s -o /dev/null -w %{{http_code}} --proxy http://{} http://{}", world.at, world.web);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    for (deadline, path, expected) in
+        [(now + 1, "/never", "504"), (now + 60, "/echo", "200"), (u64::MAX, "/echo", "400")]
+    {
+        let script = format!("{ask}{path} -H 'Hoop-Deadline: {deadline}'");
+        let answered = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&answered.stdout), expected, "{script}");
+    }
+}
+
+#[test]
+fn what_cannot_be_had_is_said_in_a_sentence() {
+    let world = World::new();
+    for (path, words) in [
+        ("/round", "it leads from one place to another more than 10 times"),
+        ("/away", "it leads to file:///etc/passwd"),
+    ] {
+        let (code, told) = world.get(&[path], &[]);
+        assert_eq!(code, 4, "{told}");
+        assert!(told.contains(words), "{told}");
+    }
+    for (url, code, words) in [
+        ("ftp://a.example/file", 2, "is no http:// or https:// URL"),
+        ("http://me:secret@a.example/file", 2, "would be in the list of processes"),
+        ("hello", 2, "is no URL"),
+        ("http://10.1.2.3/file", 7, "the relay does not go there"),
+        ("http://name.invalid/file", 7, "the relay does not find this name"),
+    ] {
+        let (ended, _, told) = run(world.path(), &["get", "--agent", &world.at, url]);
+        assert_eq!(ended, code, "{url}: {told}");
+        assert!(told.contains(words) && !told.contains("secret"), "{url}: {told}");
+    }
+    let (code, _, told) = run(world.path(), &["get", "--agent", "127.0.0.1:1", "http://a.example/file"]);
+    assert_eq!(code, 7);
+    assert!(told.contains("no agent answers at 127.0.0.1:1") && told.contains("hoop agent"), "{told}");
+}
