@@ -43,7 +43,7 @@ impl Expected {
         };
         let find = |name: &str, algorithm: &'static Algorithm| {
             // A later member takes an earlier one's place (RFC 9651 §3.2).
-            let (_, value) = members().filter(|(key, _)| *key == name).next_back()?;
+            let (_, value) = members().rfind(|(key, _)| *key == name)?;
             // Parameters say nothing of the value.
             let coded = value.split(';').next()?.trim().strip_prefix(':')?.strip_suffix(':')?;
             let value = STANDARD.decode(coded).ok().filter(|value| value.len() == algorithm.output_len())?;
