@@ -17,10 +17,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// So many bytes may have come that were not passed on before any go to disk.
 const AHEAD: u64 = 64 << 10;
+
+/// A device that takes such a piece within this time keeps up, as at 100 Mbit/s: nothing goes to disk for it.
+const KEEPS_UP: Duration = Duration::from_millis(5);
 
 /// So much is read from disk at once, and written at least while there is more.
 const STEP: usize = 256 << 10;
@@ -135,8 +138,15 @@ impl Object {
     /// More of the body has come. Returns when there is room for more.
     pub(crate) async fn push(&self, bytes: Bytes) {
         let mut passed = self.passed.subscribe();
-        self.state.lock().window.push(bytes);
+        let is_behind = {
+            let mut state = self.state.lock();
+            state.window.push(bytes);
+            state.window.stored() > state.passed
+        };
         self.grown.send_replace(());
+        if !is_behind && timeout(KEEPS_UP, self.keeps_up(&mut passed)).await.is_ok() {
+            return;
+        }
         while self.ahead() > AHEAD {
             passed.mark_unchanged();
             if self.ahead() > AHEAD && !self.store_more().await {
@@ -145,6 +155,13 @@ impl Object {
                     () = sleep(AGAIN), if self.store.is_some() => {}
                 }
             }
+        }
+    }
+
+    /// Returns when little is ahead of the device.
+    async fn keeps_up(&self, passed: &mut watch::Receiver<()>) {
+        while self.ahead() > AHEAD {
+            let _ = passed.changed().await;
         }
     }
 
@@ -304,7 +321,6 @@ mod tests {
     use super::*;
     use hoop_endpoint::{DeviceId, FlowId};
     use std::path::Path;
-    use tokio::time::timeout;
 
     const NAME: FlowName = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
     const PIECE: usize = 50_000;
