@@ -3,6 +3,9 @@
 use bytes::Bytes;
 use std::collections::VecDeque;
 
+/// A shorter piece holds a buffer that is much longer: a connection's, of 64 KiB. It is copied out of it.
+const PIECE_WHOLE: usize = 32 << 10;
+
 /// The bytes of a body, from the first that somebody needs to the last that has come. Each is in memory, or on disk, or both.
 #[derive(Debug)]
 pub(super) struct Window {
@@ -37,7 +40,8 @@ impl Window {
     /// More has come.
     pub(super) fn push(&mut self, bytes: Bytes) {
         self.end += bytes.len() as u64;
-        self.memory.push_back(bytes);
+        let is_short = bytes.len() < PIECE_WHOLE;
+        self.memory.push_back(if is_short { Bytes::copy_from_slice(&bytes) } else { bytes });
     }
 
     /// Nobody needs what lies before `offset`.
@@ -105,6 +109,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::BytesMut;
     use rand_core::{Rng as _, SeedableRng as _};
     use rand_pcg::Pcg64Mcg;
 
@@ -155,6 +160,16 @@ mod tests {
                     assert_eq!(in_memory.or(on_disk), Some(byte(at)), "seed {seed}, byte {at}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn short_pieces_hold_no_large_buffers() {
+        for (len, is_held) in [(1, false), (PIECE_WHOLE - 1, false), (PIECE_WHOLE, true)] {
+            let (mut window, mut buffer) = (Window::new(0, 0), BytesMut::with_capacity(64 << 10));
+            buffer.resize(len, 7);
+            window.push(buffer.split().freeze());
+            assert_eq!(!buffer.try_reclaim(64 << 10), is_held, "{len}");
         }
     }
 
