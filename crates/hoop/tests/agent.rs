@@ -3,43 +3,18 @@
 
 mod flows;
 
-use flows::{Running, hoop, line_with, relay_with, run};
+use flows::{Running, agent, hoop, line_with, relay_with, run};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// An agent, and where it listens.
-fn agent(folder: &Path, flags: &[&str]) -> (Running, SocketAddr) {
-    let mut agent = hoop(folder, &[&["agent", "--relay", "laptop.toml", "--listen", "127.0.0.1:0"], flags].concat());
-    let mut agent = Running(agent.stdout(Stdio::piped()).spawn().unwrap());
-    let mut line = String::new();
-    BufReader::new(agent.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.trim().strip_prefix("listening on http://").unwrap().parse().unwrap();
-    (agent, address)
-}
-
 /// A web server that answers each request with its path.
 fn web() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            std::thread::spawn(move || {
-                let (mut head, mut byte) = (Vec::new(), [0]);
-                while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
-                    head.push(byte[0]);
-                }
-                let head = String::from_utf8_lossy(&head).into_owned();
-                let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-                let answer =
-                    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{path}", path.len());
-                let _ = stream.write_all(answer.as_bytes());
-            });
-        }
-    });
-    address
+    flows::web(|path, _| {
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{path}", path.len())
+    })
 }
 
 /// A program in a shell that has taken what `hoop agent env` prints. What it prints itself.

@@ -3,12 +3,10 @@
 
 mod flows;
 
-use flows::{Running, hoop, relay_with, run};
+use flows::{Running, agent, relay_with, run, web};
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
 
 const HELLO: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
 const OTHER: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -39,25 +37,6 @@ fn answer(path: &str, head: &str) -> String {
     }
 }
 
-fn web() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            std::thread::spawn(move || {
-                let (mut head, mut byte) = (Vec::new(), [0]);
-                while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
-                    head.push(byte[0]);
-                }
-                let head = String::from_utf8_lossy(&head).into_owned();
-                let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-                let _ = stream.write_all(answer(&path, &head).as_bytes());
-            });
-        }
-    });
-    address
-}
-
 /// A relay, an agent, and the flag that names it.
 struct World {
     folder: tempfile::TempDir,
@@ -70,12 +49,8 @@ impl World {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let relay = relay_with(folder.path(), &["--allow", "127.0.0.1"]);
-        let mut agent = hoop(folder.path(), &["agent", "--relay", "laptop.toml", "--listen", "127.0.0.1:0"]);
-        let mut agent = Running(agent.stdout(Stdio::piped()).spawn().unwrap());
-        let mut line = String::new();
-        BufReader::new(agent.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let at = line.trim().strip_prefix("listening on http://").unwrap().to_owned();
-        Self { folder, at, web: web(), _running: [relay, agent] }
+        let (agent, address) = agent(folder.path(), &[]);
+        Self { folder, at: address.to_string(), web: web(answer), _running: [relay, agent] }
     }
 
     fn path(&self) -> &Path {

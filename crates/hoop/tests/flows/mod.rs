@@ -1,7 +1,8 @@
 //! A relay as a process, a device that it knows, and what is run beside them.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
@@ -70,4 +71,35 @@ pub fn line_with(lines: &mut BufReader<ChildStderr>, words: &str) -> String {
         }
         all += &line;
     }
+}
+
+/// An agent of that device, and where it listens.
+pub fn agent(folder: &Path, flags: &[&str]) -> (Running, SocketAddr) {
+    let mut agent = hoop(folder, &[&["agent", "--relay", "laptop.toml", "--listen", "127.0.0.1:0"], flags].concat());
+    let mut agent = Running(agent.stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(agent.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening on http://").unwrap().parse().unwrap();
+    (agent, address)
+}
+
+/// A web server: it is given the path and the head of each request, and gives the whole answer.
+pub fn web(answer: impl Fn(&str, &str) -> String + Clone + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let answer = answer.clone();
+            std::thread::spawn(move || {
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+                    head.push(byte[0]);
+                }
+                let head = String::from_utf8_lossy(&head);
+                let path = head.split(' ').nth(1).unwrap_or_default();
+                let _ = stream.write_all(answer(path, &head).as_bytes());
+            });
+        }
+    });
+    address
 }

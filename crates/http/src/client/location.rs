@@ -2,6 +2,8 @@
 //!
 //! An upload that is answered with a redirect was taken, or not: it was not where the redirect leads to where one signs in, or to another server.
 
+use percent_encoding::percent_decode_str;
+
 /// Path segments that read as sign-in, without an ending such as `.php`: those of Django, Rails and Devise, Laravel, WordPress, MediaWiki,
 /// Nextcloud, ASP.NET, oauth2-proxy, Keycloak, SAML and CAS.
 const SIGN_IN: [&str; 21] = [
@@ -74,23 +76,7 @@ fn server(authority: &str) -> String {
 
 /// A segment decoded and in lower case.
 fn plain(segment: &str) -> String {
-    let bytes = segment.bytes().collect::<Vec<_>>();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match hex.filter(|_| bytes[at] == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            None => {
-                decoded.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).to_ascii_lowercase()
+    percent_decode_str(segment).decode_utf8_lossy().to_ascii_lowercase()
 }
 
 #[cfg(test)]

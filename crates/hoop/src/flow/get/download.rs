@@ -183,7 +183,9 @@ impl<S: Show> Asked<'_, S> {
             let next = next.ok_or_else(|| self.failed(Exit::Refused, "it leads to what is no URL"))?;
             match (url.scheme(), next.scheme()) {
                 ("https", "http") => {
-                    return Err(self.failed(Exit::Refused, "it leads from https to http, where anybody could change it"));
+                    return Err(
+                        self.failed(Exit::Refused, "it leads from https to http, where anybody could change it")
+                    );
                 }
                 (_, "http" | "https") => url = next,
                 _ => return Err(self.failed(Exit::Refused, format!("it leads to {}", plain::line(next.as_str())))),

@@ -1,5 +1,6 @@
 //! Where a download goes: [`name`], from its URL.
 
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 /// The longest name, in bytes: file systems take 255, and `.part.json` follows it.
@@ -8,7 +9,7 @@ const NAME_MAX: usize = 200;
 /// The name of the file that a URL is saved as: the last part of its path. Nothing in it leaves the folder, hides the file, or acts on a terminal.
 pub fn name(url: &Url) -> String {
     let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
-    let decoded = decode(last);
+    let decoded = percent_decode_str(last).decode_utf8_lossy();
     let plain: String = decoded.chars().map(|letter| if is_plain(letter) { letter } else { '_' }).collect();
     let plain = plain.trim_start_matches(['.', '-', ' ']).trim_end();
     let end = (0..=plain.len().min(NAME_MAX)).rev().find(|at| plain.is_char_boundary(*at)).unwrap_or(0);
@@ -18,17 +19,6 @@ pub fn name(url: &Url) -> String {
 fn is_plain(letter: char) -> bool {
     let mut text = [0; 4];
     letter != '/' && letter != '\\' && hoop_units::plain::line(letter.encode_utf8(&mut text)) == letter.to_string()
-}
-
-fn decode(text: &str) -> String {
-    let (bytes, mut decoded, mut at) = (text.as_bytes(), Vec::new(), 0);
-    while at < bytes.len() {
-        let hex = (bytes[at] == b'%').then(|| bytes.get(at + 1..at + 3)).flatten();
-        let byte = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        decoded.push(byte.unwrap_or(bytes[at]));
-        at += if byte.is_some() { 3 } else { 1 };
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
 }
 
 #[cfg(test)]
