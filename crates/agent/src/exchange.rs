@@ -118,10 +118,9 @@ impl Answer {
 
     /// Asks again, if the relay knows nothing of the exchange any more.
     fn go_on(&mut self, error: io::Error) -> Result<(), io::Error> {
-        if !Continuation::goes_on_after(FlowError::of(&error)) {
-            return Err(error);
-        }
-        let (at, mut continuation) = (self.at, self.continuation.take().ok_or(error)?);
+        let (at, over) = (self.at, FlowError::of(&error));
+        let goes_on = self.continuation.as_ref().is_some_and(|continuation| continuation.goes_on_after(over, at));
+        let Some(mut continuation) = self.continuation.take_if(|_| goes_on) else { return Err(error) };
         tracing::debug!(at, destination = %continuation.destination, "an answer goes on at another relay");
         self.reading = Reading::Asked(Box::pin(async move {
             let came = continuation.go_on(at).await;

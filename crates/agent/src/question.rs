@@ -170,6 +170,8 @@ pub(crate) struct Continuation {
     flow: FlowId,
     /// Where its answer's body begins within the one that the program is given.
     base: u64,
+    /// After so many bytes it went on last.
+    went_on: Option<u64>,
     /// What the program has begun to read.
     begun: Option<(Option<Version>, Option<u64>)>,
 }
@@ -182,7 +184,7 @@ impl Continuation {
         request: request::Parts,
         flow: FlowId,
     ) -> Self {
-        Self { dialer, destination, deadline, request, flow, base: 0, begun: None }
+        Self { dialer, destination, deadline, request, flow, base: 0, went_on: None, begun: None }
     }
 
     fn dial(&self, earlier: Option<(FlowId, u64)>) -> Result<Dialled, Failure> {
@@ -193,17 +195,22 @@ impl Continuation {
 
     /// The program is given this answer.
     pub(crate) fn begin(&mut self, came: &Came) {
-        self.flow = came.flow;
         self.begun = Some((Version::of(&self.request, &came.head), length(&came.head.headers)));
     }
 
-    /// Whether an exchange that has ended so can go on.
-    pub(crate) fn goes_on_after(over: Option<FlowError>) -> bool {
-        over == Some(FlowError::Refused(Refusal::Unknown))
+    /// Whether an exchange can go on that has ended so after `at` bytes: the relay lost it; or it broke off once more where the relay alone did not know how to go on, and something has come since.
+    pub(crate) fn goes_on_after(&self, over: Option<FlowError>, at: u64) -> bool {
+        let has_version = matches!(&self.begun, Some((Some(_), _)));
+        match over {
+            Some(FlowError::Refused(Refusal::Unknown)) => true,
+            Some(FlowError::Ended(codes::BROKEN)) => has_version && self.went_on.is_some_and(|from| at > from),
+            _ => false,
+        }
     }
 
     /// The answer once more, after `at` bytes of its body, from what the relay has of it or from the origin.
     pub(crate) async fn go_on(&mut self, at: u64) -> Result<Came, Failure> {
+        self.went_on = Some(at);
         for _ in 0..LOST_MAX {
             let asked = match at.checked_sub(self.base) {
                 Some(from) => self.resume(from).await?,
@@ -248,8 +255,9 @@ impl Continuation {
             Ok(came) => came,
             no => return Ok(no),
         };
-        if let Some((Some(version), _)) = &self.begun {
+        if let Some((Some(version), length)) = &mut self.begun {
             let skips = version.before(&came.head, at).ok_or(Failure::Broken)?;
+            *length = length.or(version.length());
             came.skip(skips).await.map_err(|_| Failure::Broken)?;
             self.base = at - skips;
         }

@@ -56,23 +56,29 @@ impl Version {
         rest
     }
 
-    /// How many bytes of this answer's body come before `from`: 0 if the server gives what was asked for, `from` if it gives the whole. None: it is no answer of this version.
-    pub fn before(&self, answer: &response::Parts, from: u64) -> Option<u64> {
+    /// How many bytes of this answer's body come before `from`: 0 if the server gives what was asked for, `from` if it gives the whole. None: it is no answer of this version. What it says of
+    /// the length of the whole is known from then on.
+    pub fn before(&mut self, answer: &response::Parts, from: u64) -> Option<u64> {
         if only(&answer.headers, ETAG) != Some(&self.etag) {
             return None;
         }
-        match answer.status {
-            StatusCode::OK => {
-                let told = length(&answer.headers);
-                (told.is_none() || self.length.is_none() || told == self.length).then_some(from)
-            }
+        let (before, told) = match answer.status {
+            StatusCode::OK => (from, length(&answer.headers)),
             StatusCode::PARTIAL_CONTENT => {
                 let (first, last, whole) = range(only(&answer.headers, CONTENT_RANGE)?)?;
-                let ends = last.checked_add(1)? == whole && self.length.is_none_or(|length| length == whole);
-                (first == from && ends).then_some(0)
+                let is_rest = first == from && last.checked_add(1)? == whole;
+                (0, Some(is_rest.then_some(whole)?))
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        let agrees = told.is_none() || self.length.is_none() || told == self.length;
+        self.length = self.length.or(told);
+        agrees.then_some(before)
+    }
+
+    /// Whether so many bytes are less than the whole body, as far as its length is known.
+    pub fn is_short(&self, bytes: u64) -> bool {
+        self.length.is_some_and(|length| bytes < length)
     }
 }
 
@@ -152,6 +158,15 @@ mod tests {
     }
 
     #[test]
+    fn the_first_part_tells_the_length_of_the_whole() {
+        let mut version = Version::new("\"v1\"", None).unwrap();
+        assert!(!version.is_short(0));
+        let part = answer(206, &[("etag", "\"v1\""), ("content-range", "bytes 70-99/100")]);
+        assert_eq!(version.before(&part, 70), Some(0));
+        assert!(version.is_short(99) && version.is_whole(100) && !version.is_short(100));
+    }
+
+    #[test]
     fn only_what_goes_on_where_it_broke_off_is_taken() {
         let first = request(&[]);
         let version = |fields: &[(&str, &str)]| Version::of(&first, &answer(200, fields)).unwrap();
@@ -177,8 +192,8 @@ mod tests {
             (304, &[v1], None, None),
         ] {
             let answer = answer(status, fields);
-            assert_eq!(tagged.before(&answer, 70), of_tagged, "{status} {fields:?}");
-            assert_eq!(known.before(&answer, 70), of_known, "{status} {fields:?}");
+            assert_eq!(tagged.clone().before(&answer, 70), of_tagged, "{status} {fields:?}");
+            assert_eq!(known.clone().before(&answer, 70), of_known, "{status} {fields:?}");
         }
     }
 }

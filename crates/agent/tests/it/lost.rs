@@ -181,6 +181,41 @@ async fn a_relay_without_a_disk_is_asked_for_the_rest_of_the_same_version() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_has_but_a_part_of_a_rest_is_gone_past() {
+    let mut relayed = Relayed::new(true).await;
+    let origin = Origin { breaks_after: LEN / 3, ..Origin::new(body(8), true) };
+    let mut program = relayed.get(origin.run().await).await;
+    head(&mut program).await;
+    let came = read(&mut program, 100).await;
+    relayed.until_files("part", 1).await;
+    relayed.kill().await;
+    // The next relay has an empty disk, and the one after that what came of the rest.
+    std::fs::remove_dir_all(relayed.state.as_ref().unwrap()).unwrap();
+    // Slower than the origin, so that there is something on disk; what is not read at all is not missed.
+    let reading = tokio::spawn(async move {
+        let mut came = came;
+        while came.len() < LEN {
+            let piece = (LEN - came.len()).min(256 << 10);
+            came.extend(read(&mut program, piece).await);
+            sleep(Duration::from_millis(20)).await;
+        }
+        came
+    });
+    let asked = origin.asked();
+    relayed.begin().await;
+    let is_asked = async {
+        while origin.asked() == asked {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), is_asked).await.expect("the rest is asked for");
+    sleep(Duration::from_millis(50)).await;
+    relayed.kill().await;
+    relayed.begin().await;
+    assert!(reading.await.unwrap() == body(8));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_of_another_version_is_never_joined_to_what_was_read() {
     for is_versioned in [true, false] {
         let mut relayed = Relayed::new(false).await;

@@ -60,7 +60,7 @@ pub(super) async fn fetch_rest(object: &Object, device: DeviceId, origins: &Orig
 /// Brings a body to its end, from as many answers as it takes.
 async fn bring(
     object: &Object,
-    again: Option<(Version, request::Parts)>,
+    mut again: Option<(Version, request::Parts)>,
     mut source: Option<Source>,
     device: DeviceId,
     origins: &Origins,
@@ -70,6 +70,7 @@ async fn bring(
         let code = match source.take() {
             None => codes::BROKEN,
             Some(mut source) => match copy(&mut source, object).await {
+                Ok(()) if again.as_ref().is_some_and(|(version, _)| version.is_short(object.came().0)) => codes::BROKEN,
                 Ok(()) => {
                     object.end(Ok(())).await;
                     if let Some(mut connection) = source.connection {
@@ -81,7 +82,7 @@ async fn bring(
                 Err(code) => code,
             },
         };
-        let Some((version, request)) = &again else { return object.end(Err(code)).await };
+        let Some((version, request)) = &mut again else { return object.end(Err(code)).await };
         let (has, _) = object.came();
         if version.is_whole(has) {
             return object.end(Ok(())).await;

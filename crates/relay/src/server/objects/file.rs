@@ -7,10 +7,10 @@ use super::room::Lease;
 use bytes::Bytes;
 use hoop_endpoint::FlowName;
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -92,7 +92,8 @@ impl Place {
 #[derive(Debug)]
 pub(super) struct ObjectFile {
     place: Place,
-    lease: Lease,
+    /// None: it was removed.
+    lease: Option<Lease>,
     body: Arc<File>,
     /// All before it is a hole, or was never written.
     punched: u64,
@@ -126,7 +127,7 @@ impl ObjectFile {
             written.and_then(|()| File::options().read(true).write(true).create_new(true).open(place.path("part")));
         let body = body.inspect_err(|_| place.remove())?;
         let punched = heads.first - heads.first % HOLE;
-        Ok(Some(Self { place, lease, body: Arc::new(body), punched, is_whole: false }))
+        Ok(Some(Self { place, lease: Some(lease), body: Arc::new(body), punched, is_whole: false }))
     }
 
     /// Finds what an earlier process has left of the same boot. None: there is nothing that could be used.
@@ -136,14 +137,17 @@ impl ObjectFile {
         let heads = Heads::decode(&heads, boot)?;
         let open = |kind| File::options().read(true).write(true).open(place.path(kind)).ok();
         let (body, is_whole) = open("whole").map(|body| (body, true)).or_else(|| Some((open("part")?, false)))?;
-        let end = body.metadata().ok()?.len();
-        let punched = heads.first - heads.first % HOLE;
-        (end >= heads.first).then(|| Left {
-            file: Self { place, lease, body: Arc::new(body), punched, is_whole },
-            heads,
-            end,
-            is_whole,
-        })
+        let end = body.metadata().ok().map(|body| body.len()).filter(|end| *end >= heads.first)?;
+        // What was released before is a hole, where the file system tells.
+        let first = seek(&body, SeekFrom::Data(0)).unwrap_or(0).clamp(heads.first, end);
+        let (punched, body) = (first - first % HOLE, Arc::new(body));
+        Some(Left { file: Self { place, lease: Some(lease), body, punched, is_whole }, heads, end, is_whole })
+    }
+
+    /// Counts what there is of it on disk, once it was found. Whether there is room for that.
+    pub(super) fn count(&mut self) -> bool {
+        let bytes = self.body.metadata().map_or(0, |body| body.blocks() * 512);
+        self.lease.as_mut().is_some_and(|lease| lease.take(FILES_BYTES + bytes))
     }
 
     /// What reads the body.
@@ -157,7 +161,8 @@ impl ObjectFile {
     /// If the disk fails, or is full.
     pub(super) fn put(&mut self, offset: u64, pieces: &[Bytes]) -> io::Result<bool> {
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        if !self.lease.grow(len) {
+        let Some(lease) = &mut self.lease else { return Ok(false) };
+        if !lease.grow(len) {
             return Ok(false);
         }
         let mut at = offset;
@@ -167,7 +172,7 @@ impl ObjectFile {
             Ok(())
         });
         // What was written in part is written again.
-        written.inspect_err(|_| self.lease.shrink(len)).map(|()| true)
+        written.inspect_err(|_| lease.shrink(len)).map(|()| true)
     }
 
     /// Nobody needs what lies before `offset`.
@@ -177,7 +182,7 @@ impl ObjectFile {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Where a file system makes no holes, it stays until the object goes.
         if fallocate(&*self.body, flags, self.punched, len).is_ok() {
-            self.lease.shrink(len);
+            self.lease.iter_mut().for_each(|lease| lease.shrink(len));
         }
         self.punched = to;
     }
@@ -190,8 +195,16 @@ impl ObjectFile {
     }
 
     /// Removes it.
-    pub(super) fn discard(self) {
+    pub(super) fn discard(mut self) {
         self.place.remove();
+        self.lease = None;
+    }
+}
+
+impl Drop for ObjectFile {
+    /// What is not removed is left: it still counts, and may be asked for.
+    fn drop(&mut self) {
+        self.lease.take().into_iter().for_each(|lease| lease.leave(self.place.name));
     }
 }
 

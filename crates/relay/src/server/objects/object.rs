@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -37,14 +37,14 @@ pub(crate) struct Object {
     name: FlowName,
     /// The section of the request's head.
     request: Bytes,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     /// More has come, or the end.
     grown: watch::Sender<()>,
     /// More was passed on.
     passed: watch::Sender<()>,
     store: Option<Arc<ObjectStore>>,
-    /// Who writes has it.
-    file: tokio::sync::Mutex<Option<ObjectFile>>,
+    /// Whoever writes has it, to the end: what is written is noted also if nobody waits for it any more.
+    file: Arc<tokio::sync::Mutex<Option<ObjectFile>>>,
 }
 
 #[derive(Debug)]
@@ -93,7 +93,8 @@ impl Object {
         file: Option<ObjectFile>,
     ) -> Self {
         let (grown, passed) = (watch::Sender::new(()), watch::Sender::new(()));
-        Self { name, request, state: Mutex::new(state), grown, passed, store, file: tokio::sync::Mutex::new(file) }
+        let (state, file) = (Arc::new(Mutex::new(state)), Arc::new(tokio::sync::Mutex::new(file)));
+        Self { name, request, state, grown, passed, store, file }
     }
 
     /// The section of the request's head.
@@ -228,7 +229,8 @@ impl Object {
 
     /// Removes it from the disk.
     pub(crate) async fn discard(self) {
-        if let Some(file) = self.file.into_inner() {
+        let mut file = self.file.lock_owned().await;
+        if let Some(file) = file.take() {
             let _ = spawn_blocking(move || file.discard()).await;
         }
     }
@@ -237,47 +239,44 @@ impl Object {
 
     /// Puts some on disk of what is in memory alone. False: there is no room, or no disk.
     async fn store_more(&self) -> bool {
-        let Some(store) = &self.store else { return false };
-        let mut file = self.file.lock().await;
-        let (start, pieces, released, answer) = {
-            let state = self.state.lock();
-            let (start, pieces) = state.window.unstored(STEP);
-            (start, pieces, state.window.released(), state.answer.clone())
-        };
-        let Some(answer) = answer else { return false };
-        if pieces.is_empty() {
-            return true;
-        }
-        let end = start + pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
-        let (store, name, taken) = (store.clone(), self.name, file.take());
-        let heads = Heads { request: self.request.clone(), answer, first: start };
-        let written = spawn_blocking(move || write(&store, name, taken, &heads, (start, pieces), released)).await;
-        let Ok((written, is_put)) = written else { return false };
-        *file = written;
-        if is_put {
-            let mut state = self.state.lock();
-            state.body = state.body.take().or_else(|| file.as_ref().map(ObjectFile::body));
-            state.window.store(end);
-        }
-        drop(file);
-        self.mark_whole().await;
-        is_put
+        let Some(store) = self.store.clone() else { return false };
+        let mut file = self.file.clone().lock_owned().await;
+        let (state, name, request) = (self.state.clone(), self.name, self.request.clone());
+        let stored = spawn_blocking(move || {
+            let (start, pieces, released, answer) = {
+                let state = state.lock();
+                let (start, pieces) = state.window.unstored(STEP);
+                (start, pieces, state.window.released(), state.answer.clone())
+            };
+            let Some(answer) = answer else { return false };
+            let heads = Heads { request, answer, first: start };
+            let is_put = pieces.is_empty() || write(&store, name, &mut file, &heads, (start, &pieces), released);
+            if is_put {
+                let mut state = state.lock();
+                state.body = state.body.take().or_else(|| file.as_ref().map(ObjectFile::body));
+                state.window.store(start + pieces.iter().map(|piece| piece.len() as u64).sum::<u64>());
+            }
+            mark_if_whole(&state, &mut file);
+            is_put
+        });
+        stored.await.unwrap_or(false)
     }
 
     /// Notes that all is there, once it is.
     async fn mark_whole(&self) {
-        let is_whole = {
-            let state = self.state.lock();
-            state.end == Some(Ok(())) && state.window.stored() == state.window.end()
-        };
-        let mut file = self.file.lock().await;
-        let Some(mut taken) = file.take_if(|_| is_whole) else { return };
-        let marked = spawn_blocking(move || {
-            taken.mark_whole();
-            taken
-        });
-        *file = marked.await.ok();
+        let (mut file, state) = (self.file.clone().lock_owned().await, self.state.clone());
+        if file.is_some() {
+            let _ = spawn_blocking(move || mark_if_whole(&state, &mut file)).await;
+        }
     }
+}
+
+fn mark_if_whole(state: &Mutex<State>, file: &mut Option<ObjectFile>) {
+    let is_whole = {
+        let state = state.lock();
+        state.end == Some(Ok(())) && state.window.stored() == state.window.end()
+    };
+    file.iter_mut().filter(|_| is_whole).for_each(ObjectFile::mark_whole);
 }
 
 async fn read(body: Arc<File>, from: u64, len: u64) -> Result<Bytes, u64> {
@@ -294,25 +293,21 @@ async fn read(body: Arc<File>, from: u64, len: u64) -> Result<Bytes, u64> {
 
 /// Makes the file if there is none, and puts the pieces there. Whether there was room.
 fn write(
-    store: &Arc<ObjectStore>,
+    store: &ObjectStore,
     name: FlowName,
-    file: Option<ObjectFile>,
+    file: &mut Option<ObjectFile>,
     heads: &Heads,
-    (start, pieces): (u64, Vec<Bytes>),
+    (start, pieces): (u64, &[Bytes]),
     released: u64,
-) -> (Option<ObjectFile>, bool) {
+) -> bool {
     static LINES: Lines = Lines::new();
-    let fail = |error: io::Error| {
-        let more = || tracing::warn!("more answers cannot be put on disk; those of this minute are not told");
-        if LINES.have_room(Instant::now(), more) {
-            tracing::warn!(%error, "an answer cannot be put on disk");
-        }
-    };
-    let file = file.map_or_else(|| store.create(name, heads), |file| Ok(Some(file)));
-    let Some(mut file) = file.map_err(fail).ok().flatten() else { return (None, false) };
+    let fail = |error: io::Error| LINES.warn("an answer cannot be put on disk", &error);
+    if file.is_none() {
+        *file = store.create(name, heads).map_err(fail).ok().flatten();
+    }
+    let Some(file) = file else { return false };
     file.release(released);
-    let is_put = file.put(start, &pieces).map_err(fail).unwrap_or(false);
-    (Some(file), is_put)
+    file.put(start, pieces).map_err(fail).unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -453,5 +448,32 @@ mod tests {
         let again = store(folder.path(), 1 << 30);
         assert!(Object::resume(NAME, 0, &again).await.is_none());
         assert_eq!(files(), 0, "nobody knows what it was");
+    }
+
+    #[tokio::test]
+    async fn what_is_let_go_of_in_the_middle_of_a_write_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path(), 1 << 30);
+        for number in 0..100 {
+            let object = Object::new(NAME, Bytes::from_static(b"request"), Some(store.clone()));
+            object.begin(Bytes::from_static(b"answer"));
+            let storing = async {
+                object.push(piece(0)).await;
+                object.push(piece(1)).await;
+                object.push(piece(2)).await;
+            };
+            // Polled so often and dropped, whatever a thread does with it.
+            let mut storing = Box::pin(storing);
+            for _ in 0..number % 10 {
+                if timeout(Duration::from_millis(1), &mut storing).await.is_ok() {
+                    break;
+                }
+            }
+            drop(storing);
+            object.discard().await;
+        }
+        assert_eq!(store.usage(), (0, 0));
+        let devices = std::fs::read_dir(folder.path().join("objects")).unwrap().flatten();
+        assert_eq!(devices.flat_map(|device| std::fs::read_dir(device.path()).unwrap()).count(), 0);
     }
 }

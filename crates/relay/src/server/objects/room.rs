@@ -1,6 +1,6 @@
 //! How much of the disk the objects of a relay may take, and those of each device: [`Room`], of which each object has a [`Lease`].
 
-use hoop_endpoint::DeviceId;
+use hoop_endpoint::{DeviceId, FlowName};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -41,6 +41,19 @@ pub(super) struct Room {
 struct Used {
     all: u64,
     devices: HashMap<DeviceId, u64>,
+    /// Bytes of objects that nobody holds: what an earlier process has left, and what was let go of without being removed.
+    left: HashMap<FlowName, u64>,
+}
+
+impl Used {
+    fn give_back(&mut self, device: DeviceId, bytes: u64) {
+        self.all -= bytes;
+        let Some(of_device) = self.devices.get_mut(&device) else { return };
+        *of_device -= bytes;
+        if *of_device == 0 {
+            self.devices.remove(&device);
+        }
+    }
 }
 
 impl Room {
@@ -52,6 +65,25 @@ impl Room {
     /// A lease of nothing, for a device.
     pub(super) fn lease(self: &Arc<Self>, device: DeviceId) -> Lease {
         Lease { room: self.clone(), device, bytes: 0 }
+    }
+
+    /// Whether this object was left.
+    pub(super) fn is_left(&self, name: FlowName) -> bool {
+        self.used.lock().left.contains_key(&name)
+    }
+
+    /// The lease of an object that was left, for whoever asks first.
+    pub(super) fn take_left(self: &Arc<Self>, name: FlowName) -> Option<Lease> {
+        let bytes = self.used.lock().left.remove(&name)?;
+        Some(Lease { room: self.clone(), device: name.device, bytes })
+    }
+
+    /// Forgets which of these objects were left, and gives their room back.
+    pub(super) fn forget_left(&self, is_over: impl Fn(FlowName) -> bool) -> Vec<FlowName> {
+        let mut used = self.used.lock();
+        let over: Vec<_> = used.left.extract_if(|name, _| is_over(*name)).collect();
+        over.iter().for_each(|(name, bytes)| used.give_back(name.device, *bytes));
+        over.into_iter().map(|(name, _)| name).collect()
     }
 
     /// How many bytes of how many devices there are.
@@ -93,13 +125,13 @@ impl Lease {
     pub(super) fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        let mut used = self.room.used.lock();
-        used.all -= bytes;
-        let Some(of_device) = used.devices.get_mut(&self.device) else { return };
-        *of_device -= bytes;
-        if *of_device == 0 {
-            used.devices.remove(&self.device);
-        }
+        self.room.used.lock().give_back(self.device, bytes);
+    }
+
+    /// The object stays, and nobody holds it: its bytes still count.
+    pub(super) fn leave(mut self, name: FlowName) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.room.used.lock().left.insert(name, bytes);
     }
 }
 
@@ -112,6 +144,7 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hoop_endpoint::FlowId;
 
     #[test]
     fn one_device_leaves_room_to_others_and_gives_back_what_it_had() {
@@ -126,6 +159,23 @@ mod tests {
         assert_eq!(room.usage(), (40, 1));
         assert!(third.take(20) && !third.take(1));
         third.shrink(1_000);
+        assert_eq!(room.usage(), (0, 0));
+    }
+
+    #[test]
+    fn what_is_left_counts_until_it_is_taken_or_forgotten() {
+        let room = Room::new(StoreConfig { bytes: 100, bytes_of_device: 100, ..StoreConfig::new(".") });
+        let names = [1, 2].map(|id| FlowName { device: DeviceId([id; 20]), flow: FlowId(7) });
+        for name in names {
+            let mut lease = room.lease(name.device);
+            assert!(lease.take(40));
+            lease.leave(name);
+        }
+        assert_eq!(room.usage(), (80, 2));
+        let taken = room.take_left(names[0]).unwrap();
+        assert!(room.take_left(names[0]).is_none() && room.is_left(names[1]));
+        drop(taken);
+        assert_eq!(room.forget_left(|_| true), [names[1]]);
         assert_eq!(room.usage(), (0, 0));
     }
 }

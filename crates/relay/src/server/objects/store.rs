@@ -3,13 +3,10 @@
 //! Bounds: bytes on disk ([`StoreConfig`]). What an earlier process has left counts, too, and waits for its device for `LEFT_MAX`.
 
 use super::file::{Heads, Left, ObjectFile, Place};
-use super::room::{Lease, Room, StoreConfig};
+use super::room::{Room, StoreConfig};
 use hoop_endpoint::{DeviceId, FlowId, FlowName};
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,8 +25,6 @@ pub(crate) struct ObjectStore {
     /// What is of another boot is not believed. Where the boot has no name, nothing is.
     boot: String,
     begun: Instant,
-    /// What an earlier process has left and no device has asked for yet.
-    left: Mutex<HashMap<FlowName, Lease>>,
     _lock: File,
 }
 
@@ -45,7 +40,7 @@ impl ObjectStore {
         hoop_files::folder(&folder)?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
         let room = Room::new(config.clone());
-        let store = Self { folder, room, boot, begun: Instant::now(), left: Mutex::default(), _lock: lock };
+        let store = Self { folder, room, boot, begun: Instant::now(), _lock: lock };
         for of_device in fs::read_dir(&store.folder)? {
             store.find_left(&of_device?.path(), &is_known);
         }
@@ -55,19 +50,17 @@ impl ObjectStore {
     /// Finds what is left of a device.
     fn find_left(&self, folder: &Path, is_known: impl Fn(DeviceId) -> bool) {
         let Some(device) = folder.file_name().and_then(|name| device(name.to_str()?)) else { return };
-        let (files, mut left) = (fs::read_dir(folder).into_iter().flatten().flatten(), self.left.lock());
+        let files = fs::read_dir(folder).into_iter().flatten().flatten();
         for flow in files.filter_map(|file| flow(&file.file_name().into_string().ok()?)) {
             let name = FlowName { device, flow };
-            if left.contains_key(&name) {
+            if self.room.is_left(name) {
                 continue;
             }
             let find = || ObjectFile::find(self.place(name), self.room.lease(device), &self.boot);
             let usable = (!self.boot.is_empty() && is_known(device)).then(find).flatten();
-            let bytes = usable.and_then(|left| left.file.body().metadata().ok()).map(|body| body.blocks() * 512);
-            let mut lease = self.room.lease(device);
-            if bytes.is_some_and(|bytes| lease.take(bytes)) {
-                left.insert(name, lease);
-            } else {
+            // Dropped, it is left.
+            if !usable.is_some_and(|mut left| left.file.count()) {
+                self.room.forget_left(|left| left == name);
                 self.place(name).remove();
             }
         }
@@ -89,7 +82,7 @@ impl ObjectStore {
 
     /// What an earlier process has left of this object, for whoever asks first.
     pub(super) fn take_left(&self, name: FlowName) -> Option<Left> {
-        let lease = self.left.lock().remove(&name)?;
+        let lease = self.room.take_left(name)?;
         let left = ObjectFile::find(self.place(name), lease, &self.boot);
         if left.is_none() {
             self.place(name).remove();
@@ -100,8 +93,8 @@ impl ObjectStore {
     /// Removes what an earlier process has left of devices that are gone, or of all once it has been there for too long.
     pub(crate) fn forget(&self, is_gone: impl Fn(DeviceId) -> bool) {
         let is_old = self.begun.elapsed() > LEFT_MAX;
-        let gone: Vec<_> = self.left.lock().extract_if(|name, _| is_old || is_gone(name.device)).collect();
-        gone.into_iter().for_each(|(name, _lease)| self.place(name).remove());
+        let gone = self.room.forget_left(|name| is_old || is_gone(name.device));
+        gone.into_iter().for_each(|name| self.place(name).remove());
     }
 
     /// How many bytes of how many devices are here.
