@@ -24,11 +24,11 @@ pub struct Flags {
 }
 
 impl Command {
-    /// Whether it begins a program of the user's, which is to find the process as it was.
+    /// Whether it makes files as the user's umask says: it begins a program of the user's, which is to find the process as it was, or it downloads.
     #[cfg_attr(not(feature = "flow"), allow(clippy::unused_self, reason = "it depends on the features"))]
-    pub const fn runs_a_program(&self) -> bool {
+    pub const fn keeps_umask(&self) -> bool {
         #[cfg(feature = "flow")]
-        return matches!(self, Self::Run(_));
+        return matches!(self, Self::Run(_) | Self::Get(_));
         #[cfg(not(feature = "flow"))]
         return false;
     }

@@ -45,7 +45,7 @@ fn main() {
     #[cfg(feature = "device")]
     let clock = hoop_http::Clock::system();
     let flags = typed();
-    process::protect(flags.command.runs_a_program());
+    process::protect(flags.command.keeps_umask());
     let ended = run(
         flags.command,
         #[cfg(feature = "device")]

@@ -2,8 +2,8 @@
 
 /// To be called before anything is read or made. A program that is begun by this one inherits the umask and the limit, so one that begins a user's program leaves
 /// both as they are, and makes its own files private one by one.
-pub fn protect(runs_a_program: bool) {
-    if !runs_a_program {
+pub fn protect(keeps_umask: bool) {
+    if !keeps_umask {
         hoop_files::private_umask();
         no_core_limit();
     }

@@ -89,8 +89,8 @@ pub fn run(flags: GetFlags) -> Result<Exit, Failure> {
         match flags.deadline {
             None => all.await,
             Some(deadline) => timeout(deadline.0, all).await.unwrap_or_else(|_| {
-                let failure = Failure::plain(Exit::TimedOut, "the deadline is over before all had come");
-                Err(failure.hint("the same command continues"))
+                let failure = Failure::plain(Exit::TimedOut, "the deadline is over, and not all has come");
+                Err(failure.hint("run the same command again to continue"))
             }),
         }
     });
@@ -120,12 +120,21 @@ fn jobs(flags: &GetFlags) -> Result<Vec<Job>, Failure> {
                 return Err(Failure::usage(format!("two URLs would be saved as {}", target.display())));
             }
             if flags.output.is_none() && !flags.continues && target.exists() {
-                let failure = Failure::plain(Exit::File, format!("{} is there already", target.display()));
-                return Err(failure.hint("--output replaces it, and --continue continues it"));
+                let there = format!("{} is there already", target.display());
+                if urls.len() > 1 {
+                    // It is one of those that were downloaded before the list was interrupted.
+                    if !flags.quiet {
+                        eprintln!("{there}");
+                    }
+                    return Ok(None);
+                }
+                let failure = Failure::plain(Exit::File, there);
+                return Err(failure.hint("use -o to replace it, or -c to continue it"));
             }
-            let (expected, continues) = (flags.sha256.clone(), flags.continues);
-            Ok(Job { url, target, expected, continues })
+            let (expected, continues, replaces) = (flags.sha256.clone(), flags.continues, flags.output.is_some());
+            Ok(Some(Job { url, target, expected, continues, replaces }))
         })
+        .filter_map(Result::transpose)
         .collect()
 }
 
@@ -157,7 +166,7 @@ async fn download_all(jobs: Vec<Job>, source: Arc<Source>, flags: &GetFlags) -> 
     let places = Arc::new(Semaphore::new(flags.jobs.into()));
     let (bars, patience, mut running) = (MultiProgress::new(), flags.give_up_after.0, JoinSet::new());
     for job in jobs {
-        let (places, source, show) = (places.clone(), source.clone(), Shown::new(&bars, flags.quiet));
+        let (places, source, show) = (places.clone(), source.clone(), Shown::new(&bars, &job, flags.quiet));
         running.spawn(async move {
             let _place = places.acquire_owned().await;
             let ended = run_job(&job, &source, patience, &show).await;
@@ -193,8 +202,14 @@ struct Shown {
 }
 
 impl Shown {
-    fn new(bars: &MultiProgress, quiet: bool) -> Self {
-        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| bars.add(ProgressBar::no_length()));
+    fn new(bars: &MultiProgress, job: &Job, quiet: bool) -> Self {
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
+            let name = job.target.file_name().unwrap_or_default().to_string_lossy();
+            let bar = bars.add(ProgressBar::no_length().with_prefix(plain::line(&name)));
+            let style = ProgressStyle::with_template("{prefix:.24} waiting");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
         Self { bar, quiet }
     }
 }
@@ -202,12 +217,15 @@ impl Shown {
 impl Show for Shown {
     fn progress(&self, have: u64, length: Option<u64>) {
         let Some(bar) = &self.bar else { return };
-        if let Some(length) = length
-            && bar.length() != Some(length)
-        {
-            bar.set_length(length);
-            let style = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
+        if bar.length() != length || bar.position() > have {
+            let told =
+                if length.is_some() { " of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta} left" } else { "" };
+            let style = ProgressStyle::with_template(&format!("{{prefix:.24}} {{decimal_bytes}}{told}"));
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            length.into_iter().for_each(|length| bar.set_length(length));
+            // What was there before says nothing of the rate.
+            bar.set_position(have);
+            bar.reset_eta();
         }
         bar.set_position(have);
     }

@@ -199,7 +199,7 @@ fn a_file_that_is_got_is_whole_after_fifty_interruptions() {
                 }
             }
         }
-        let come = fs::metadata(world.path(&format!("{scheme}.part"))).unwrap().len();
+        let come = fs::metadata(world.path(&format!(".{scheme}.part"))).unwrap().len();
         println!("{scheme}: get, relay and agent killed {kills:?} times, {come} bytes have come");
         assert!(get.wait().unwrap().success());
         assert_eq!(sha256(&into).unwrap(), whole, "{scheme}");

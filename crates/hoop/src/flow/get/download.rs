@@ -9,14 +9,14 @@ use hoop_http::Rng;
 use hoop_relay::continuation::Version;
 use hoop_units::{Backoff, plain};
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, LOCATION, RANGE, RETRY_AFTER, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, LOCATION, RANGE, RETRY_AFTER, USER_AGENT,
 };
 use http::{HeaderValue, Request, StatusCode, request};
 use http_body_util::BodyExt as _;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
 /// A chain of more redirects has no end.
@@ -28,7 +28,10 @@ const AGAIN: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration
 /// A server that asks for more patience is not waited for longer than this.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 
-/// So often a download without a version may begin anew.
+/// Where no try has brought anything, so long it is tried.
+const FIRST_MAX: Duration = Duration::from_secs(60);
+
+/// So often what had come may turn out to be of no use.
 const ANEW_MAX: u32 = 5;
 
 /// What is to be downloaded.
@@ -40,6 +43,8 @@ pub struct Job {
     pub expected: Option<Expected>,
     /// A file that is there is the beginning.
     pub continues: bool,
+    /// It takes the place of one that is there.
+    pub replaces: bool,
 }
 
 /// Shows how far it is.
@@ -62,46 +67,41 @@ enum Short {
 pub async fn download(job: &Job, source: &Source, give_up_after: Duration, show: &impl Show) -> Result<u64, Failure> {
     let path = job.target.display();
     let file = |error: io::Error| Failure::new(Exit::File, format!("cannot write {path}"), error);
-    let mut part = Part::open(&job.target, job.url.as_str(), job.continues).map_err(file)?;
-    let mut expected = job.expected.clone();
-    let (mut tries, mut anew, mut moved, mut said) = (0, 0, Instant::now(), String::new());
-    let mut asked = Asked { job, source, show, vouched: part.have() > 0 && part.version().is_none() };
+    let part = Part::open(&job.target, job.url.as_str(), job.continues, job.replaces).map_err(file)?;
+    let (mut tries, mut moved, mut said, before) = (0, Instant::now(), String::new(), part.have());
+    let vouched = job.continues;
+    let mut asked = Asked { job, source, show, part, vouched, told: None, anew: 0, give_up_after };
     loop {
-        let had = part.have();
-        let short = match asked.attempt(&mut part, &mut expected).await {
+        let had = asked.part.have();
+        let (why, least) = match asked.attempt().await {
             Ok(()) => break,
-            Err(short) => short,
+            Err(Short::Again(why, least)) => (why, least),
+            Err(Short::Failed(failure)) => return Err(failure),
         };
-        let (why, least) = match short {
-            Short::Again(why, least) => (why, least),
-            Short::Failed(failure) => return Err(failure),
-        };
-        if part.have() > had {
+        let have = asked.part.have();
+        if have > had {
             (tries, moved) = (0, Instant::now());
         }
-        if part.version().is_none() && part.have() > 0 && !asked.vouched {
-            anew += 1;
-            if anew > ANEW_MAX {
-                let failure = Failure::new(Exit::Network, format!("cannot download {}", job.url), why);
-                return Err(failure.hint("the server does not name the file's version (ETag), so each try begins anew"));
-            }
-        }
-        if moved.elapsed() > give_up_after {
-            let failure = Failure::new(Exit::Network, format!("nothing has come of {} for too long", job.url), why);
-            return Err(failure.hint("the same command continues it"));
+        // Whoever has never answered may not be there at all.
+        let patience = if have == before && have == 0 { give_up_after.min(FIRST_MAX) } else { give_up_after };
+        if moved.elapsed() >= patience {
+            let what = format!("nothing came from {} for {} s", plain::line(job.url.as_str()), patience.as_secs());
+            let failure = Failure::new(Exit::Network, what, why);
+            return Err(failure.hint("run the same command again to continue"));
         }
         if said != why {
-            show.say(&format!("{}: {why}; trying again", place(&job.url, part.have())));
+            show.say(&format!("{}: {why}; trying again", place(&job.url, have)));
             said = why;
         }
         sleep(AGAIN.delay(tries, Rng.jitter()).max(least)).await;
         tries += 1;
     }
-    if let Some(expected) = expected
-        && !expected.is_of(part.file()).map_err(file)?
+    let Asked { mut part, told, .. } = asked;
+    if let Some(expected) = job.expected.clone().or(told)
+        && !expected.is_of(&mut part.file().map_err(file)?).map_err(file)?
     {
         part.discard();
-        let what = format!("what came of {} has another checksum than it should, and is removed", job.url);
+        let what = format!("the checksum of {} differs; what came is removed", plain::line(job.url.as_str()));
         return Err(Failure::plain(Exit::Damaged, what));
     }
     part.finish().map_err(file)?;
@@ -118,57 +118,64 @@ struct Asked<'a, S> {
     job: &'a Job,
     source: &'a Source,
     show: &'a S,
+    part: Part,
     /// The user says that what is there is the beginning.
     vouched: bool,
+    /// What the server says of the version that is there.
+    told: Option<Expected>,
+    /// How often what had come was of no use.
+    anew: u32,
+    give_up_after: Duration,
 }
 
 impl<S: Show> Asked<'_, S> {
     /// Asks for what is missing, and takes what comes. Ok: the file is whole.
-    async fn attempt(&mut self, part: &mut Part, expected: &mut Option<Expected>) -> Result<(), Short> {
-        if part.version().is_some_and(|version| version.is_whole(part.have())) {
+    async fn attempt(&mut self) -> Result<(), Short> {
+        let have = self.part.have();
+        if self.part.version().is_some_and(|version| version.is_whole(have)) {
             return Ok(());
         }
-        let plain = plain_request();
-        let request = match part.version() {
-            Some(version) if part.have() > 0 => version.rest(&plain, part.have()),
-            None if self.vouched => from(&plain, part.have()),
-            _ => plain.clone(),
-        };
-        let Answer { response, connection: _connection } = self.send(request).await?;
+        let patience = self.give_up_after;
+        let silent = |_| Short::Again(format!("nothing came for {} s", patience.as_secs()), Duration::ZERO);
+        let (answer, from) = timeout(patience, self.send()).await.map_err(silent)??;
+        let Answer { response, connection: _connection } = answer;
         let (head, mut body) = response.into_parts();
-        if expected.is_none() {
-            *expected = Expected::told(&head.headers);
-        }
-        let skips = match self.place(&plain, &head, part)? {
-            Some(skips) => skips,
-            None => return Ok(()),
-        };
-        let (mut skips, length) = (skips, part.version().and_then(Version::length).or_else(|| whole(&head)));
-        self.show.progress(part.have(), length);
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| {
-                let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-                Short::Again(cause, Duration::ZERO)
-            })?;
+        let Some(mut skips) = self.place(&head, &from)? else { return Ok(()) };
+        let length = self.part.version().and_then(|version| version.length()).or_else(|| whole(&head));
+        self.show.progress(self.part.have(), length);
+        while let Some(frame) = timeout(patience, body.frame()).await.map_err(silent)? {
+            let frame = frame.map_err(|_| Short::Again("the connection broke off".to_owned(), Duration::ZERO))?;
             let data = frame.into_data().unwrap_or_default();
             let skipped = skips.min(data.len() as u64);
             skips -= skipped;
-            part.append(&data[skipped as usize..]).map_err(|error| self.file(error))?;
-            self.show.progress(part.have(), length);
+            let data = &data[skipped as usize..];
+            if length.is_some_and(|length| self.part.have() + data.len() as u64 > length) {
+                self.begin(None, &from)?;
+                return Err(Short::Again("the server sent more than it had announced".to_owned(), Duration::ZERO));
+            }
+            self.part.append(data).map_err(|error| self.file(error))?;
+            self.show.progress(self.part.have(), length);
         }
         match length {
-            Some(length) if part.have() < length => {
+            _ if skips > 0 => Err(Short::Again("the answer was cut short".to_owned(), Duration::ZERO)),
+            Some(length) if self.part.have() < length => {
                 Err(Short::Again("the answer was cut short".to_owned(), Duration::ZERO))
             }
             _ => Ok(()),
         }
     }
 
-    /// Sends it, and follows where that leads.
-    async fn send(&self, request: request::Parts) -> Result<Answer, Short> {
-        let mut url = self.job.url.clone();
+    /// Sends it, and follows where that leads. A part is asked for only where the rest came from: elsewhere the same tag says nothing.
+    async fn send(&mut self) -> Result<(Answer, String), Short> {
+        let (plain, mut url) = (plain_request(), self.job.url.clone());
         for _ in 0..=REDIRECTS_MAX {
-            let answer = self.source.send(&url, request.clone()).await.map_err(|no| match no {
+            let (from, have) = (place_of(&url), self.part.have());
+            let request = match self.part.is_from(&from).then(|| self.part.version()).flatten() {
+                Some(version) => version.rest(&plain, have),
+                None if self.vouched && have > 0 => rest(&plain, have),
+                None => plain.clone(),
+            };
+            let answer = self.source.send(&url, request).await.map_err(|no| match no {
                 NoAnswer::NoAgent(why) => {
                     Short::Again(format!("no agent answers at {}: {why}", self.source.agent), Duration::ZERO)
                 }
@@ -177,62 +184,72 @@ impl<S: Show> Asked<'_, S> {
             })?;
             let is_redirect = matches!(answer.response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
             let Some(location) = answer.response.headers().get(LOCATION).filter(|_| is_redirect) else {
-                return Ok(answer);
+                return Ok((answer, from));
             };
             let next = location.to_str().ok().and_then(|location| url.join(location).ok());
-            let next = next.ok_or_else(|| self.failed(Exit::Refused, "it leads to what is no URL"))?;
+            let next = next.ok_or_else(|| self.failed(Exit::Refused, "it redirects to what is not a URL"))?;
             match (url.scheme(), next.scheme()) {
                 ("https", "http") => {
-                    return Err(
-                        self.failed(Exit::Refused, "it leads from https to http, where anybody could change it")
-                    );
+                    return Err(self.failed(Exit::Refused, "it redirects from https to http, which is not secure"));
                 }
                 (_, "http" | "https") => url = next,
-                _ => return Err(self.failed(Exit::Refused, format!("it leads to {}", plain::line(next.as_str())))),
+                _ => return Err(self.failed(Exit::Refused, format!("it redirects to {}", plain::line(next.as_str())))),
             }
         }
-        Err(self.failed(Exit::Refused, format!("it leads from one place to another more than {REDIRECTS_MAX} times")))
+        Err(self.failed(Exit::Refused, format!("there are more than {REDIRECTS_MAX} redirects")))
     }
 
     /// How many bytes of this answer's body are there already. None: nothing is missing.
-    fn place(
-        &mut self,
-        request: &request::Parts,
-        head: &http::response::Parts,
-        part: &mut Part,
-    ) -> Result<Option<u64>, Short> {
-        let status = head.status;
+    fn place(&mut self, head: &http::response::Parts, from: &str) -> Result<Option<u64>, Short> {
+        let (status, have) = (head.status, self.part.have());
         if status.is_server_error()
             || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS].contains(&status)
         {
             return Err(Short::Again(format!("the server answers {status}"), retry_after(&head.headers)));
         }
-        if let Some(version) = part.version().filter(|_| part.have() > 0)
-            && let Some(skips) = version.before(head, part.have())
-        {
+        let told = Expected::told(&head.headers);
+        let is_from = self.part.is_from(from);
+        if let Some(skips) = self.part.version().filter(|_| is_from).and_then(|version| version.before(head, have)) {
+            self.told = told.or(self.told.take());
             return Ok(Some(skips));
         }
         match status {
-            StatusCode::PARTIAL_CONTENT if self.vouched && begins(&head.headers) == Some(part.have()) => Ok(Some(0)),
-            StatusCode::RANGE_NOT_SATISFIABLE if self.vouched && is_of(&head.headers, part.have()) => Ok(None),
-            StatusCode::OK => {
-                if part.have() > 0 && (part.version().is_some() || self.vouched) {
-                    self.show.say(&format!(
-                        "{} has changed, or cannot be continued: from the beginning",
-                        plain::line(self.job.url.as_str())
-                    ));
-                }
+            StatusCode::PARTIAL_CONTENT if self.vouched && begins(&head.headers) == Some(have) => {
+                // From now on it has a version, if the server names one.
+                let etag = head.headers.get(ETAG).and_then(|etag| etag.to_str().ok());
+                let version = etag.and_then(|etag| Version::new(etag, whole(head)));
                 self.vouched = false;
-                let begun = part.begin(Version::of(request, head), whole(head));
-                begun.map(|()| Some(0)).map_err(|error| self.file(error))
+                self.told = told;
+                self.part.adopt(version, from).map(|()| Some(0)).map_err(|error| self.file(error))
             }
-            StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE if part.have() > 0 => {
-                self.vouched = false;
-                part.begin(None, None).map_err(|error| self.file(error))?;
-                Err(Short::Again("the server gives other bytes than those that are missing".to_owned(), Duration::ZERO))
+            StatusCode::RANGE_NOT_SATISFIABLE if self.vouched && is_of(&head.headers, have) => Ok(None),
+            StatusCode::OK => {
+                self.told = told;
+                self.begin(Version::of(&plain_request(), head), from)?;
+                Ok(Some(0))
+            }
+            StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE if have > 0 => {
+                self.begin(None, from)?;
+                Err(Short::Again("the server did not send the range that was asked for".to_owned(), Duration::ZERO))
             }
             status => Err(self.failed(Exit::Refused, format!("the server answers {status}"))),
         }
+    }
+
+    /// Begins anew. What had come is of no use, which may happen so often.
+    fn begin(&mut self, version: Option<Version>, from: &str) -> Result<(), Short> {
+        if self.part.have() > 0 {
+            self.anew += 1;
+            let url = plain::line(self.job.url.as_str());
+            if self.anew > ANEW_MAX {
+                let why = "the server does not name its version (ETag), or names another one each time";
+                let what = format!("cannot download {url}: it began anew {ANEW_MAX} times");
+                return Err(Short::Failed(Failure::new(Exit::Network, what, why)));
+            }
+            self.show.say(&format!("{url} has changed on the server, or cannot be continued; starting over"));
+        }
+        self.vouched = false;
+        self.part.begin(version, from).map_err(|error| self.file(error))
     }
 
     fn failed(&self, exit: Exit, why: impl std::fmt::Display) -> Short {
@@ -242,6 +259,11 @@ impl<S: Show> Asked<'_, S> {
     fn file(&self, error: io::Error) -> Short {
         Short::Failed(Failure::new(Exit::File, format!("cannot write {}", self.job.target.display()), error))
     }
+}
+
+/// Where bytes come from. What signed URLs have in their query changes each time.
+fn place_of(url: &Url) -> String {
+    url[..url::Position::AfterPath].to_owned()
 }
 
 /// What is asked for: the file as it is, since a coded one could not be checked.
@@ -255,7 +277,7 @@ fn plain_request() -> request::Parts {
     head
 }
 
-fn from(request: &request::Parts, from: u64) -> request::Parts {
+fn rest(request: &request::Parts, from: u64) -> request::Parts {
     let mut request = request.clone();
     if let Ok(range) = HeaderValue::try_from(format!("bytes={from}-")) {
         request.headers.insert(RANGE, range);
@@ -267,9 +289,12 @@ fn number(headers: &HeaderMap, name: http::HeaderName) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
-/// How long the whole body is.
+/// How long the whole is.
 fn whole(head: &http::response::Parts) -> Option<u64> {
-    number(&head.headers, CONTENT_LENGTH).filter(|_| head.status == StatusCode::OK)
+    match head.status {
+        StatusCode::OK => number(&head.headers, CONTENT_LENGTH),
+        _ => head.headers.get(CONTENT_RANGE)?.to_str().ok()?.split_once('/')?.1.parse().ok(),
+    }
 }
 
 /// Where a part begins.
