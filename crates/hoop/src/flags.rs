@@ -58,7 +58,7 @@ pub enum Command {
     /// Run a proxy on this machine that keeps the connections of all programs that use it, as `hoop run` does for one
     #[cfg(feature = "flow")]
     Agent(AgentFlags),
-    /// Download files through the agent, and continue until each is whole, also after days or a restart
+    /// Download files through the agent, and continue until each is complete, even after days or a restart
     #[cfg(feature = "flow")]
     Get(GetFlags),
     /// Run a relay, the server at the other end of `hoop run` and `hoop agent`
