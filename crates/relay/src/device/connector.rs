@@ -110,7 +110,7 @@ impl FlowConnector {
         self.device.open(HTTP, self.options())
     }
 
-    /// A flow that goes on with an earlier exchange: see [`wire::resumption`](crate::wire). A relay that has nothing of it ends the flow with [`codes::UNKNOWN_EXCHANGE`], and an older one with
+    /// A flow that goes on with an earlier exchange (`docs/edge.md`): `flow` is that of the exchange, and `from` how many bytes of its answer's body are here. A relay that has nothing of it ends the flow with [`codes::UNKNOWN_EXCHANGE`], and an older one with
     /// [`codes::MALFORMED`].
     ///
     /// # Errors

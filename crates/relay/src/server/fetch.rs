@@ -69,18 +69,23 @@ async fn bring(
     loop {
         let code = match source.take() {
             None => codes::BROKEN,
-            Some(mut source) => match copy(&mut source, object).await {
-                Ok(()) if again.as_ref().is_some_and(|(version, _)| version.is_short(object.came().0)) => codes::BROKEN,
-                Ok(()) => {
-                    object.end(Ok(())).await;
-                    if let Some(mut connection) = source.connection {
-                        // It shuts down by itself, unless some of the request is left that its origin does not read.
-                        let _ = timeout(SHUTDOWN_MAX, connection.join_next()).await;
+            Some(mut source) => {
+                match copy(&mut source, again.as_ref().and_then(|(version, _)| version.length()), object).await {
+                    Err(code @ codes::NO_HTTP) => return object.end(Err(code)).await,
+                    Ok(()) if again.as_ref().is_some_and(|(version, _)| version.is_short(object.came().0)) => {
+                        codes::BROKEN
                     }
-                    return;
+                    Ok(()) => {
+                        object.end(Ok(())).await;
+                        if let Some(mut connection) = source.connection {
+                            // It shuts down by itself, unless some of the request is left that its origin does not read.
+                            let _ = timeout(SHUTDOWN_MAX, connection.join_next()).await;
+                        }
+                        return;
+                    }
+                    Err(code) => code,
                 }
-                Err(code) => code,
-            },
+            }
         };
         let Some((version, request)) = &mut again else { return object.end(Err(code)).await };
         let (has, _) = object.came();
@@ -116,8 +121,8 @@ fn split(Answered { response, connection }: Answered, skips: u64) -> (response::
     (head, Source { body, skips, connection })
 }
 
-/// Puts what comes into the object.
-async fn copy(source: &mut Source, object: &Object) -> Result<(), u64> {
+/// Puts what comes into the object, which has so many bytes at most.
+async fn copy(source: &mut Source, most: Option<u64>, object: &Object) -> Result<(), u64> {
     while let Some(frame) = source.body.frame().await {
         let frame = frame.map_err(|error| {
             tracing::debug!(%error, "an answer broke off");
@@ -127,6 +132,10 @@ async fn copy(source: &mut Source, object: &Object) -> Result<(), u64> {
         let skipped = source.skips.min(data.len() as u64);
         source.skips -= skipped;
         let data = data.split_off(skipped as usize);
+        if most.is_some_and(|most| object.came().0 + data.len() as u64 > most) {
+            tracing::debug!("an answer is longer than its version");
+            return Err(codes::NO_HTTP);
+        }
         if !data.is_empty() {
             object.push(data).await;
         }
