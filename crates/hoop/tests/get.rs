@@ -153,9 +153,9 @@ fn what_cannot_be_had_is_said_in_a_sentence() {
         assert!(told.contains(words), "{told}");
     }
     for (url, code, words) in [
-        ("ftp://a.example/file", 2, "is no http:// or https:// URL"),
-        ("http://me:secret@a.example/file", 2, "would be in the list of processes"),
-        ("hello", 2, "is no URL"),
+        ("ftp://a.example/file", 2, "only http:// and https:// are supported"),
+        ("http://me:secret@a.example/file", 2, "other users could see it in the list of processes"),
+        ("hello", 2, "hello is not a URL"),
         ("http://10.1.2.3/file", 7, "the relay does not go there"),
         ("http://name.invalid/file", 7, "the relay does not find this name"),
     ] {

@@ -21,6 +21,7 @@ use std::io::{IsTerminal as _, Read as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -111,6 +112,11 @@ fn jobs(flags: &GetFlags) -> Result<Vec<Job>, Failure> {
     if urls.len() != 1 && (flags.output.is_some() || flags.sha256.is_some()) {
         return Err(Failure::usage(format!("--output and --sha256 are for one URL, and there are {}", urls.len())));
     }
+    if flags.output.as_deref() == Some(Path::new("-")) {
+        return Err(Failure::usage(
+            "--output needs a file: what is written to the standard output cannot be continued",
+        ));
+    }
     let mut targets = HashSet::new();
     urls.iter()
         .map(|text| {
@@ -140,13 +146,16 @@ fn jobs(flags: &GetFlags) -> Result<Vec<Job>, Failure> {
 
 fn parse(text: &str) -> Result<Url, Failure> {
     let shown = plain::line(text);
-    let mut url = Url::parse(text).map_err(|error| Failure::usage(format!("{shown} is no URL: {error}")))?;
+    let mut url = Url::parse(text).map_err(|error| {
+        let failure = Failure::usage(format!("{shown} is not a URL"));
+        if error == url::ParseError::RelativeUrlWithoutBase { failure.hint(format!("http://{shown}")) } else { failure }
+    })?;
     if !["http", "https"].contains(&url.scheme()) || url.host().is_none() {
-        return Err(Failure::usage(format!("{shown} is no http:// or https:// URL")));
+        return Err(Failure::usage(format!("{shown}: only http:// and https:// are supported")));
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(Failure::usage(
-            "a URL with a name and a password is refused: they would be in the list of processes",
+            "a password in a URL is refused: other users could see it in the list of processes",
         ));
     }
     url.set_fragment(None);
@@ -198,36 +207,50 @@ async fn run_job(job: &Job, source: &Source, patience: Duration, show: &Shown) -
 /// A bar on a terminal, and lines on the standard error stream.
 struct Shown {
     bar: Option<ProgressBar>,
+    /// How much was there before: it says nothing of the rate.
+    before: AtomicU64,
     quiet: bool,
 }
+
+/// So many letters of a file's name are shown before its bar.
+const NAME_SHOWN: usize = 24;
 
 impl Shown {
     fn new(bars: &MultiProgress, job: &Job, quiet: bool) -> Self {
         let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
-            let name = job.target.file_name().unwrap_or_default().to_string_lossy();
-            let bar = bars.add(ProgressBar::no_length().with_prefix(plain::line(&name)));
-            let style = ProgressStyle::with_template("{prefix:.24} waiting");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            let name = plain::line(&job.target.file_name().unwrap_or_default().to_string_lossy());
+            let name: String = name.chars().take(NAME_SHOWN).collect();
+            let bar = bars.add(ProgressBar::no_length().with_prefix(name));
+            bar.set_style(style("{prefix} waiting"));
             bar
         });
-        Self { bar, quiet }
+        Self { bar, before: AtomicU64::new(u64::MAX), quiet }
     }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 impl Show for Shown {
     fn progress(&self, have: u64, length: Option<u64>) {
         let Some(bar) = &self.bar else { return };
-        if bar.length() != length || bar.position() > have {
-            let told =
-                if length.is_some() { " of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta} left" } else { "" };
-            let style = ProgressStyle::with_template(&format!("{{prefix:.24}} {{decimal_bytes}}{told}"));
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            length.into_iter().for_each(|length| bar.set_length(length));
-            // What was there before says nothing of the rate.
-            bar.set_position(have);
-            bar.reset_eta();
+        let of = length.map(|length| format!(" of {}", bytes(length))).unwrap_or_default();
+        bar.set_message(format!("{}{of}", bytes(have)));
+        let mut before = self.before.load(Ordering::Relaxed);
+        let missing = length.map(|length| length.saturating_sub(before));
+        if have < before || bar.length() != missing {
+            before = have;
+            self.before.store(before, Ordering::Relaxed);
+            bar.reset();
+            let told = if length.is_some() { ", {decimal_bytes_per_sec}, {eta} left" } else { "" };
+            bar.set_style(style(&format!("{{prefix}} {{msg}}{told}")));
+            match length {
+                Some(length) => bar.set_length(length.saturating_sub(before)),
+                None => bar.unset_length(),
+            }
         }
-        bar.set_position(have);
+        bar.set_position(have - before);
     }
 
     fn say(&self, words: &str) {
