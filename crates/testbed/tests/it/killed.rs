@@ -60,9 +60,9 @@ impl World {
         let file: Vec<u8> = (0..LEN).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         fs::write(path("www/file"), file).unwrap();
         let www = path("www");
-        // It takes some seconds for a file, so that the relay is killed also while it fetches.
+        // One process, so that nothing of it stays when it is killed. It takes some seconds for a file, so that the relay is killed also while it fetches.
         let config = format!(
-            "daemon off; pid {pid}; error_log stderr notice; events {{}} http {{ access_log off; client_body_temp_path {temp}; proxy_temp_path {temp}; fastcgi_temp_path {temp}; \
+            "daemon off; master_process off; pid {pid}; error_log stderr notice; events {{}} http {{ access_log off; client_body_temp_path {temp}; proxy_temp_path {temp}; fastcgi_temp_path {temp}; \
              uwsgi_temp_path {temp}; scgi_temp_path {temp}; server {{ listen 127.0.0.1:{web}; listen 127.0.0.1:{tls} ssl; ssl_certificate {certificate}; ssl_certificate_key {key}; \
              location / {{ root {www}; limit_rate 4m; }} location /slow/ {{ alias {www}/; limit_rate 400k; }} }} }}",
             certificate = certificates.certificate.display(),
@@ -74,11 +74,7 @@ impl World {
         fs::write(path("nginx.conf"), config).unwrap();
         let mut nginx = Command::new("nginx");
         nginx.arg("-e").arg("stderr").arg("-c").arg(path("nginx.conf"));
-        let web_server = Program::start("nginx", nginx, "start worker process").unwrap();
-        // Its workers are another user's, if root starts it.
-        let opened = Command::new("chmod").arg("-R").arg("a+rX").arg(folder.path()).status().unwrap();
-        assert!(opened.success());
-        fs::set_permissions(path("devices.toml"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let web_server = Program::start("nginx", nginx, "using the").unwrap();
         Self { folder, relay, agent, web, tls, _web: web_server }
     }
 
