@@ -100,7 +100,7 @@ fn what_another_program_began_is_continued_if_asked() {
 }
 
 #[test]
-fn urls_are_read_from_a_file_and_the_first_failure_is_the_end_of_all() {
+fn urls_are_read_from_a_file_and_a_failure_stops_no_other() {
     let world = World::new();
     let list = format!("# two of these\n\nhttp://{0}/hello\n  http://{0}/digest\nhttp://{0}/missing\n", world.web);
     fs::write(world.path().join("list"), list).unwrap();
@@ -131,6 +131,9 @@ fn a_deadline_ends_what_is_not_there_and_the_server_hears_nothing_of_it() {
     let (code, told) = world.get(&["/never"], &["--deadline", "2s"]);
     assert_eq!(code, 8, "{told}");
     assert!(told.contains("the deadline is over"), "{told}");
+    let (code, told) = world.get(&["/never"], &["--give-up-after", "1s"]);
+    assert_eq!(code, 7, "{told}");
+    assert!(told.contains("nothing came from") && told.contains("for 1 s"), "{told}");
     let ask = format!("curl -s -o /dev/null -w %{{http_code}} --proxy http://{} http://{}", world.at, world.web);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     for (deadline, path, expected) in

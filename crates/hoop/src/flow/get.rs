@@ -70,7 +70,7 @@ pub struct GetFlags {
 /// The longest list of URLs, in bytes.
 const LIST_MAX: u64 = 16 << 20;
 
-/// Downloads all, and ends with the code of the first that failed.
+/// Downloads all, and ends with the code of the last that failed.
 pub fn run(flags: GetFlags) -> Result<Exit, Failure> {
     let jobs = jobs(&flags)?;
     let tls = client_config(&flags.ca).map_err(|error| Failure::new(Exit::File, "cannot use --ca", error))?;

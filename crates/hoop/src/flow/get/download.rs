@@ -68,9 +68,10 @@ pub async fn download(job: &Job, source: &Source, give_up_after: Duration, show:
     let path = job.target.display();
     let file = |error: io::Error| Failure::new(Exit::File, format!("cannot write {path}"), error);
     let part = Part::open(&job.target, job.url.as_str(), job.continues, job.replaces).map_err(file)?;
-    let (mut tries, mut moved, mut said, before) = (0, Instant::now(), String::new(), part.have());
+    let (mut tries, mut said, before) = (0, String::new(), part.have());
     let vouched = job.continues;
-    let mut asked = Asked { job, source, show, part, vouched, told: None, anew: 0, give_up_after };
+    let moved = Instant::now();
+    let mut asked = Asked { job, source, show, part, vouched, told: None, anew: 0, moved, give_up_after };
     loop {
         let had = asked.part.have();
         let (why, least) = match asked.attempt().await {
@@ -80,11 +81,11 @@ pub async fn download(job: &Job, source: &Source, give_up_after: Duration, show:
         };
         let have = asked.part.have();
         if have > had {
-            (tries, moved) = (0, Instant::now());
+            tries = 0;
         }
         // Whoever has never answered may not be there at all.
         let patience = if have == before && have == 0 { give_up_after.min(FIRST_MAX) } else { give_up_after };
-        if moved.elapsed() >= patience {
+        if asked.moved.elapsed() >= patience {
             let what = format!("nothing came from {} for {} s", plain::line(job.url.as_str()), patience.as_secs());
             let failure = Failure::new(Exit::Network, what, why);
             return Err(failure.hint("run the same command again to continue"));
@@ -125,6 +126,8 @@ struct Asked<'a, S> {
     told: Option<Expected>,
     /// How often what had come was of no use.
     anew: u32,
+    /// When something came last.
+    moved: Instant,
     give_up_after: Duration,
 }
 
@@ -154,6 +157,7 @@ impl<S: Show> Asked<'_, S> {
                 return Err(Short::Again("the server sent more than it had announced".to_owned(), Duration::ZERO));
             }
             self.part.append(data).map_err(|error| self.file(error))?;
+            self.moved = Instant::now();
             self.show.progress(self.part.have(), length);
         }
         match length {
