@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Codes of refused connections, in the order of their counters.
-const REFUSALS: [u64; 10] = [
+const REFUSALS: [u64; 11] = [
     codes::MALFORMED,
     codes::FORBIDDEN,
     codes::UNKNOWN_NAME,
@@ -18,6 +18,7 @@ const REFUSALS: [u64; 10] = [
     codes::NO_HOST,
     codes::NO_NETWORK,
     codes::NO_HTTP,
+    codes::UNKNOWN_EXCHANGE,
 ];
 
 /// What has happened since the relay began.
