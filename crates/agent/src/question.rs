@@ -162,7 +162,7 @@ async fn send(
 
 /// A request without a body that may be asked again, and what its answer goes on with.
 pub(crate) struct Continuation {
-    pub(crate) dialer: Arc<Dialer>,
+    dialer: Arc<Dialer>,
     pub(crate) destination: Destination,
     deadline: Option<UnixTime>,
     request: request::Parts,

@@ -67,13 +67,18 @@ impl Relayed {
     }
 
     async fn until_files(&self, kind: &str, count: usize) {
-        let there = async {
-            while self.files(kind) != count {
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(Duration::from_secs(30), there).await.expect("there are as many files");
+        until(|| self.files(kind) == count).await;
     }
+}
+
+/// Waits for what is to come about by itself.
+async fn until(has_come: impl Fn() -> bool) {
+    let coming = async {
+        while !has_come() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), coming).await.expect("it comes about");
 }
 
 /// What an origin does with a connection after the request's head.
@@ -203,12 +208,7 @@ async fn a_relay_that_has_but_a_part_of_a_rest_is_gone_past() {
     });
     let asked = origin.asked();
     relayed.begin().await;
-    let is_asked = async {
-        while origin.asked() == asked {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(Duration::from_secs(20), is_asked).await.expect("the rest is asked for");
+    until(|| origin.asked() > asked).await;
     sleep(Duration::from_millis(50)).await;
     relayed.kill().await;
     relayed.begin().await;
@@ -259,12 +259,7 @@ async fn a_request_without_an_answer_is_made_again_by_the_next_relay() {
     })
     .await;
     let mut program = relayed.get(to).await;
-    let is_asked = async {
-        while asked.load(Ordering::SeqCst) == 0 {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(Duration::from_secs(20), is_asked).await.expect("the origin is asked");
+    until(|| asked.load(Ordering::SeqCst) > 0).await;
     relayed.kill().await;
     relayed.begin().await;
     assert!(head(&mut program).await.starts_with("HTTP/1.1 200 OK\r\n"));
