@@ -1,5 +1,7 @@
 //! The listener, and who may use it: [`Agent`].
 
+use crate::authority::{Authority, AuthorityError, AuthorityFile};
+use crate::entrusted::{Entrusted, EntrustedHost};
 use crate::local::Local;
 use crate::owner::Owners;
 use crate::proxy::{self, Proxy};
@@ -42,6 +44,9 @@ pub enum AgentError {
     /// Its carriers.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// Its authority.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
     /// It would listen for other machines.
     #[error("{address}: {}", hoop_http::metrics::NOT_LOOPBACK)]
     NotLoopback {
@@ -73,6 +78,10 @@ pub struct AgentConfig {
     pub waits: bool,
     /// Whom it serves besides the user who runs it, and root, by their numbers. Default: nobody.
     pub users: Vec<u32>,
+    /// Hosts whose `https://` requests the relay makes, where programs ask for them. Default: none, and the relay sees nothing of `https://`.
+    pub entrusted: Vec<EntrustedHost>,
+    /// What shows programs the agent as the hosts that it is for, which are entrusted, too: their connections are then requests that the relay makes. None: programs speak TLS themselves.
+    pub authority: Option<AuthorityFile>,
     /// Where programs that `hoop run` has begun connect, in a folder of the user's own; none: they cannot.
     pub runs: Option<PathBuf>,
 }
@@ -116,7 +125,14 @@ impl Agent {
         let dialer =
             Dialer { connector, listing: listing.clone(), waits: config.waits, exchanges: Exchanges::default() };
         let local = Local { link: link.clone(), listing, relay: config.introduction.server.clone(), address };
-        let proxy = Arc::new(Proxy { dialer: Arc::new(dialer), local });
+        let authority = config.authority.as_ref().map(|file| Authority::open(file, AuthorityFile::now()));
+        let authority = authority.transpose()?.map(|authority| {
+            let hosts = authority.hosts().to_vec();
+            (authority, Entrusted(hosts))
+        });
+        let of_authority = authority.iter().flat_map(|(_, hosts)| &hosts.0);
+        let entrusted = Entrusted(config.entrusted.iter().chain(of_authority).cloned().collect());
+        let proxy = Arc::new(Proxy { dialer: Arc::new(dialer), local, entrusted, authority });
         let users = [&[geteuid().as_raw(), 0], &config.users[..]].concat();
         let guests = Arc::new(Guests { users, owners: Arc::default() });
         Ok(Self { listener, link, proxy, guests, address, runs })

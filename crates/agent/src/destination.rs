@@ -51,6 +51,26 @@ impl Destination {
         Self::new(host, port).filter(|_| is_clear)
     }
 
+    /// Its name, as it was written; none if it is an address.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match &self.host {
+            Host::Name(name) => Some(name),
+            Host::Address(_) => None,
+        }
+    }
+
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether both are the same, however their names are written.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        match (self.name(), other.name()) {
+            (Some(one), Some(another)) => self.port == other.port && one.eq_ignore_ascii_case(another),
+            _ => self == other,
+        }
+    }
+
     /// Whether the relay has to look its name up. It then tries all of its addresses, and a program has no other to try.
     pub(crate) const fn is_name(&self) -> bool {
         matches!(self.host, Host::Name(_))

@@ -1,4 +1,4 @@
-//! Requests for `http://` that the relay makes: each is a flow of its own, so that an answer that is slow keeps nobody waiting.
+//! Requests for `http://`, and `https://` of entrusted hosts, that the relay makes: each is a flow of its own, so that an answer that is slow keeps nobody waiting.
 
 use crate::destination::Destination;
 use crate::failure::Failure;
@@ -12,6 +12,7 @@ use hoop_relay::codes;
 use hoop_relay::exchange::FlowBody;
 use hoop_units::UnixTime;
 use http::header::CONTENT_LENGTH;
+use http::uri::Scheme;
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
@@ -39,10 +40,12 @@ pub(crate) async fn exchange(
 ) -> Result<Exchanged, Failure> {
     let has_body = !http_body::Body::is_end_stream(request.body());
     let exchanges = &dialer.exchanges;
+    let is_https = request.uri().scheme() == Some(&Scheme::HTTPS);
     // Of a relay that may know no exchanges nothing is asked that could not be asked again. Before a body without a length there may be an answer, and the relay would wait for its first
     // bytes.
     let may_wait = has_body && !request.headers().contains_key(CONTENT_LENGTH);
-    if exchanges.are_refused() || may_wait || (has_body && !exchanges.are_known()) {
+    // Nothing but an exchange has TLS at the relay.
+    if !is_https && (exchanges.are_refused() || may_wait || (has_body && !exchanges.are_known())) {
         return Ok(Exchanged::NotMade(request));
     }
     let (head, body) = request.into_parts();
@@ -60,6 +63,9 @@ pub(crate) async fn exchange(
         (Ok(came), _) => came,
         (Err(no), Some(continuation)) if no.is_lost() => continuation.go_on(0).await?,
         (Err(NoAnswer { over, .. }), _) => {
+            if over == Some(FlowError::Ended(codes::MALFORMED)) && is_https {
+                return Err(Failure::NotMade);
+            }
             if over == Some(FlowError::Ended(codes::MALFORMED)) {
                 // It may have been replaced by an older one.
                 exchanges.learn(false);

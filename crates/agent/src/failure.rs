@@ -29,6 +29,12 @@ pub(crate) enum Failure {
     Broken,
     /// What answers there does not speak HTTP.
     NoHttp,
+    /// Its certificate is not valid.
+    Untrusted,
+    /// What answers there does not speak TLS.
+    NoTls,
+    /// The relay makes no such request.
+    NotMade,
     /// The program's request broke off, or is malformed.
     NoRequest,
 }
@@ -58,6 +64,8 @@ impl From<FlowError> for Failure {
             FlowError::Refused(Refusal::Unknown) => Self::Unknown,
             FlowError::Ended(codes::FORBIDDEN) | FlowError::Refused(_) => Self::Forbidden,
             FlowError::Ended(codes::NO_HTTP) => Self::NoHttp,
+            FlowError::Ended(codes::UNTRUSTED) => Self::Untrusted,
+            FlowError::Ended(codes::NO_TLS) => Self::NoTls,
             // Of those that wait for an answer, this end gives up for this reason alone.
             FlowError::Reset(ended::GIVEN_UP) => Self::NoRelay,
             FlowError::Reset(codes::MALFORMED) => Self::NoRequest,
@@ -81,6 +89,9 @@ impl Failure {
             Self::NoRelay => (StatusCode::GATEWAY_TIMEOUT, "destination_unavailable"),
             Self::Broken => (StatusCode::BAD_GATEWAY, "connection_terminated"),
             Self::NoHttp => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+            Self::Untrusted => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
+            Self::NoTls => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
+            Self::NotMade => (StatusCode::NOT_IMPLEMENTED, "http_request_denied"),
             Self::NoRequest => (StatusCode::BAD_REQUEST, "http_request_error"),
         }
     }
@@ -99,6 +110,9 @@ impl Failure {
             Self::NoRelay => "the relay was out of reach for too long",
             Self::Broken => "the connection broke off",
             Self::NoHttp => "what answers there does not speak HTTP",
+            Self::Untrusted => "its certificate is not valid, or of nobody whom the relay believes (`hoop relay --ca`)",
+            Self::NoTls => "what answers there does not speak TLS",
+            Self::NotMade => "the relay makes no such request by https: it may be older",
             Self::NoRequest => "the request is malformed",
         }
     }
@@ -111,6 +125,7 @@ impl Failure {
             Self::NoName | Self::TimedOut => 4,
             Self::Refused => 5,
             Self::Unknown | Self::TooMany | Self::NoRelay | Self::Broken | Self::NoHttp | Self::NoRequest => 1,
+            Self::Untrusted | Self::NoTls | Self::NotMade => 1,
         }
     }
 }

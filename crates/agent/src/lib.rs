@@ -1,10 +1,13 @@
 //! A proxy on loopback whose connections are flows: an [`Agent`] takes what programs ask of it, by HTTP or SOCKS5, and a relay connects to where they
 //! want to go, or makes their requests. A connection outlives the network below it, as with `hoop run`, for each program that can use a proxy.
 //!
-//! Rooms, each importing only those before it: `owner`, `socket`, `destination`, `failure`, `socks`, `local`, `tunnel`, `question`, `exchange`, `forward`, `proxy`, `agent`.
+//! Rooms, each importing only those before it: `owner`, `socket`, `destination`, `entrusted`, `authority`, `failure`, `socks`, `local`, `tunnel`, `question`, `exchange`, `forward`, `entrusting`, `proxy`, `agent`.
 
 mod agent;
+mod authority;
 mod destination;
+mod entrusted;
+mod entrusting;
 mod exchange;
 mod failure;
 mod forward;
@@ -17,6 +20,8 @@ mod socks;
 mod tunnel;
 
 pub use agent::{Agent, AgentConfig, AgentError, CONNECTIONS_MAX, DEFAULT_ADDRESS};
+pub use authority::{AuthorityError, AuthorityFile};
+pub use entrusted::{EntrustedHost, NoHost};
 
 /// The example of the README compiles.
 #[cfg(doctest)]

@@ -1,6 +1,9 @@
 //! The HTTP side of the agent: which request is for whom.
 
+use crate::authority::Authority;
 use crate::destination::Destination;
+use crate::entrusted::Entrusted;
+use crate::entrusting::{self, NotFor};
 use crate::exchange::{Exchanged, exchange};
 use crate::failure::Failure;
 use crate::forward::{FIELDS, HEAD_BYTES, forward, upgrade};
@@ -10,12 +13,13 @@ use crate::tunnel::{Dialer, Dialled};
 use hoop_http::{Body, empty};
 use hoop_units::UnixTime;
 use http::header::{HeaderMap, TRANSFER_ENCODING};
-use http::uri::{Authority, Scheme};
+use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -35,15 +39,14 @@ const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 pub(crate) struct Proxy {
     pub(crate) dialer: Arc<Dialer>,
     pub(crate) local: Local,
+    /// Whose requests the relay makes also by `https`.
+    pub(crate) entrusted: Entrusted,
+    /// What shows the agent as them, and for which of them.
+    pub(crate) authority: Option<(Authority, Entrusted)>,
 }
 
-/// Serves a program's connection until it ends.
-pub(crate) async fn serve(program: ProgramSocket, proxy: Arc<Proxy>) {
-    let under_way = program.under_way();
-    let service = service_fn(|request| {
-        let (proxy, under_way) = (proxy.clone(), under_way.clone());
-        async move { Ok::<_, Infallible>(proxy.answer(request, &under_way).await) }
-    });
+/// How HTTP/1.1 is spoken with programs.
+pub(crate) fn http1() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .preserve_header_case(true)
@@ -53,8 +56,18 @@ pub(crate) async fn serve(program: ProgramSocket, proxy: Arc<Proxy>) {
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(HEAD_BYTES)
         .max_headers(FIELDS);
+    builder
+}
+
+/// Serves a program's connection until it ends.
+pub(crate) async fn serve(program: ProgramSocket, proxy: Arc<Proxy>) {
+    let under_way = program.under_way();
+    let service = service_fn(|request| {
+        let (proxy, under_way) = (proxy.clone(), under_way.clone());
+        async move { Ok::<_, Infallible>(proxy.answer(request, &under_way).await) }
+    });
     tokio::select! {
-        served = builder.serve_connection(TokioIo::new(program), service).with_upgrades() => {
+        served = http1().serve_connection(TokioIo::new(program), service).with_upgrades() => {
             let _ = served.inspect_err(|error| tracing::debug!(%error, "a program's connection broke off"));
         }
         // What it waited for ends with this.
@@ -63,7 +76,7 @@ pub(crate) async fn serve(program: ProgramSocket, proxy: Arc<Proxy>) {
 }
 
 impl Proxy {
-    async fn answer(&self, mut request: Request<Incoming>, under_way: &UnderWay) -> Response<Body> {
+    async fn answer(self: Arc<Self>, mut request: Request<Incoming>, under_way: &UnderWay) -> Response<Body> {
         let Ok(deadline) = deadline(request.headers_mut()) else {
             return text(StatusCode::BAD_REQUEST, "hoop agent: Hoop-Deadline is a number of seconds since 1970\n");
         };
@@ -74,28 +87,43 @@ impl Proxy {
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return self.local.answer(request.method(), uri.path(), request.headers());
         };
-        if *scheme == Scheme::HTTPS {
+        let destination = match scheme.as_str() {
+            "http" => destination(authority, Some(80)),
+            "https" => destination(authority, Some(443)),
+            _ => None,
+        };
+        let Some(destination) = destination else { return no_destination() };
+        if *scheme == Scheme::HTTPS && !self.entrusted.covers(&destination) {
             return text(
                 StatusCode::NOT_IMPLEMENTED,
-                "hoop agent: an https:// address goes by CONNECT, so that the program itself speaks TLS\n",
+                "hoop agent: an https:// address goes by CONNECT, so that the program itself speaks TLS; or --entrust names its host\n",
             );
         }
-        let destination = if *scheme == Scheme::HTTP { destination(authority, Some(80)) } else { None };
-        let Some(destination) = destination else { return no_destination() };
+        if self.local.is_own(authority) {
+            return self.local.answer(request.method(), uri.path(), request.headers());
+        }
+        self.pass(request, &destination, deadline, under_way).await
+    }
+
+    /// Passes a request on, and its answer back.
+    async fn pass(
+        &self,
+        request: Request<Incoming>,
+        destination: &Destination,
+        deadline: Option<UnixTime>,
+        under_way: &UnderWay,
+    ) -> Response<Body> {
         if has_unknown_coding(request.headers()) {
             return text(StatusCode::NOT_IMPLEMENTED, "hoop agent: of transfer codings it knows `chunked` alone\n");
         }
         if request.method() == Method::TRACE {
             return text(StatusCode::NOT_IMPLEMENTED, "hoop agent: it passes no TRACE on\n");
         }
-        if self.local.is_own(authority) {
-            return self.local.answer(request.method(), uri.path(), request.headers());
-        }
         under_way.begins();
-        let answered = self.request(request, &destination, deadline, under_way).await;
+        let answered = self.request(request, destination, deadline, under_way).await;
         answered.unwrap_or_else(|failure| {
             under_way.ends();
-            refused(&destination, failure)
+            refused(destination, failure)
         })
     }
 
@@ -115,12 +143,15 @@ impl Proxy {
                 Exchanged::NotMade(request) => request,
             }
         };
+        if not_made.uri().scheme() == Some(&Scheme::HTTPS) {
+            return Err(Failure::NotMade);
+        }
         of_origin(forward(not_made, destination, &self.dialer, under_way).await?)
     }
 
     /// A tunnel (RFC 9110 §9.3.6).
     async fn connect(
-        &self,
+        self: Arc<Self>,
         mut request: Request<Incoming>,
         deadline: Option<UnixTime>,
         under_way: &UnderWay,
@@ -129,6 +160,10 @@ impl Proxy {
         let Some(destination) = authority.and_then(|authority| destination(authority, None)) else {
             return no_destination();
         };
+        if self.authority.as_ref().is_some_and(|(_, shown)| shown.covers(&destination)) {
+            tokio::spawn(self.speak(hyper::upgrade::on(&mut request), destination, deadline, under_way.clone()));
+            return Response::new(empty());
+        }
         let Dialled { flow, listed } = match self.dialer.dial(&destination).await {
             Ok(dialled) => dialled,
             Err(failure) => return refused(&destination, failure),
@@ -141,6 +176,30 @@ impl Proxy {
             dialer.carry(TokioIo::new(program), &under_way, &destination, Dialled { flow, listed }).await;
         });
         Response::new(empty())
+    }
+
+    /// Speaks TLS to a program as the host that it wants to reach, and passes its requests on.
+    async fn speak(
+        self: Arc<Self>,
+        program: OnUpgrade,
+        destination: Destination,
+        deadline: Option<UnixTime>,
+        under_way: UnderWay,
+    ) {
+        let Some((authority, _)) = &self.authority else { return };
+        let (proxy, to, program_is) = (self.clone(), destination.clone(), under_way.clone());
+        let answer = move |request: Result<Request<Incoming>, NotFor>| {
+            let (proxy, to, under_way) = (proxy.clone(), to.clone(), program_is.clone());
+            async move {
+                match request {
+                    Ok(request) if request.method() != Method::CONNECT => {
+                        proxy.pass(request, &to, deadline, &under_way).await
+                    }
+                    _ => text(StatusCode::MISDIRECTED_REQUEST, "hoop agent: this connection is to another host\n"),
+                }
+            }
+        };
+        entrusting::serve(program, &destination, authority, under_way, answer).await;
     }
 }
 
@@ -157,7 +216,7 @@ fn deadline(headers: &mut HeaderMap) -> Result<Option<UnixTime>, ()> {
 }
 
 /// Where a request goes. A name and a password before the host are for nobody (RFC 9110 §4.2.4).
-fn destination(authority: &Authority, default_port: Option<u16>) -> Option<Destination> {
+fn destination(authority: &http::uri::Authority, default_port: Option<u16>) -> Option<Destination> {
     Destination::parse(authority.as_str(), default_port)
 }
 

@@ -1,4 +1,4 @@
-//! What each role stands on: what was typed ([`values`]), words for people ([`terminal`]), how it ends ([`exit`]), and what no other process may see or take
+//! What each role stands on: what was typed ([`values`]), words for people ([`terminal`]), how it ends ([`exit`]), files with keys ([`output`]), and what no other process may see or take
 //! ([`process`]).
 
 #[macro_use]
@@ -9,6 +9,8 @@
 pub mod terminal;
 
 pub mod exit;
+#[cfg(feature = "flow")]
+pub mod output;
 pub mod process;
 #[cfg_attr(
     not(all(feature = "device", feature = "gateway", feature = "service", feature = "flow")),

@@ -26,6 +26,10 @@ pub const NO_NETWORK: u64 = 0x10a;
 pub const NO_HTTP: u64 = 0x10b;
 /// The relay has nothing of the exchange that the device would go on with.
 pub const UNKNOWN_EXCHANGE: u64 = 0x10c;
+/// The destination's certificate is not valid: expired, for another name, or of nobody whom the relay believes.
+pub const UNTRUSTED: u64 = 0x10d;
+/// What answers there speaks no TLS, or none that the relay speaks.
+pub const NO_TLS: u64 = 0x10e;
 
 /// What a device hears that does not wait for the connection: fewer reasons.
 pub(crate) const fn in_general(code: u64) -> u64 {

@@ -56,6 +56,7 @@ pub async fn put(section: &[u8], writer: &mut FlowWriter) -> io::Result<()> {
 pub const fn via(version: Version) -> HeaderValue {
     HeaderValue::from_static(match version {
         Version::HTTP_10 => "1.0 hoop",
+        Version::HTTP_2 => "2 hoop",
         _ => "1.1 hoop",
     })
 }

@@ -55,6 +55,7 @@ async fn relay_with(folder: &Path, change: impl FnOnce(&mut CertificateParams)) 
         devices: devices.clone(),
         allowed,
         shares: ShareLimits { begun_per_minute: BEGUN, ..ShareLimits::default() },
+        ca: vec![],
         store: None,
         admin: Some("127.0.0.1:0".parse().unwrap()),
     };

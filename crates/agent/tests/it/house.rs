@@ -39,6 +39,7 @@ pub async fn keeping_relay(folder: &Path, state: Option<PathBuf>) -> (Introducti
         devices: devices.clone(),
         allowed,
         shares: ShareLimits::default(),
+        ca: ca(folder),
         store: state.map(StoreConfig::new),
         admin: None,
     };
@@ -49,6 +50,11 @@ pub async fn keeping_relay(folder: &Path, state: Option<PathBuf>) -> (Introducti
     let mut introduction = introduce(&devices, &server, Some(signed.cert.pem())).unwrap();
     introduction.addresses = vec![[127, 0, 0, 1].into()];
     (introduction, running, config)
+}
+
+/// The authorities that a relay believes whose folder this is.
+fn ca(folder: &Path) -> Vec<PathBuf> {
+    Some(folder.join("ca.pem")).into_iter().filter(|ca| ca.exists()).collect()
 }
 
 /// A relay from before exchanges: it carries connections alone, and counts the exchanges that it was asked for.
@@ -118,6 +124,8 @@ impl House {
             give_up_after: None,
             waits: false,
             users: vec![],
+            entrusted: vec![],
+            authority: None,
             runs: None,
         };
         change(&mut config);

@@ -1,6 +1,7 @@
 //! The agent as programs meet it.
 #![allow(missing_docs)]
 
+mod entrusted;
 mod exchanges;
 mod house;
 mod lost;

@@ -437,6 +437,8 @@ async fn it_listens_for_this_machine_alone() {
         ways: vec![NetworkPath::any()],
         give_up_after: None,
         waits: false,
+        entrusted: vec![],
+        authority: None,
         users: vec![],
         runs: None,
     };

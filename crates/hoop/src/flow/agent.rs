@@ -2,6 +2,7 @@
 
 pub mod at;
 mod connect;
+mod trust;
 
 use self::at::{AtFlags, ask, no_agent, runs_socket};
 use crate::base::exit::{Exit, Failure};
@@ -9,7 +10,7 @@ use crate::base::values::{Span, loopback};
 use crate::flow::ways::ways;
 use crate::server::{announce, logging, raise_descriptors, run_flows, stop_on_signal};
 use clap::{Args, Subcommand};
-use hoop_agent::{Agent, AgentConfig, AgentError, DEFAULT_ADDRESS};
+use hoop_agent::{Agent, AgentConfig, AgentError, DEFAULT_ADDRESS, EntrustedHost};
 use hoop_relay::preload::PreloadServer;
 use hoop_relay::status::Report;
 use hoop_relay::{Introduction, LinkError, diagnostics};
@@ -42,6 +43,12 @@ pub struct AgentFlags {
     /// Serve this user's programs, too, such as `_apt`, as which apt fetches; may be given several times. Programs of others than you and root are refused
     #[arg(long, value_name = "NAME", value_parser = user)]
     serve_user: Vec<u32>,
+    /// Have the relay make this host's https requests, and those of all hosts below it, where a program asks for them; may be given several times. The relay then reads and could change them
+    #[arg(long, value_name = "HOST[:PORT]")]
+    entrust: Vec<EntrustedHost>,
+    /// The file of `hoop agent trust`: browsers that trust its authority have requests to its hosts made by the relay
+    #[arg(long, value_name = "FILE")]
+    authority: Option<PathBuf>,
     /// Print where the agent listens as JSON
     #[arg(long)]
     json: bool,
@@ -58,6 +65,8 @@ enum AgentCommand {
     Status(StatusFlags),
     /// Connect the standard input and output to a host through the agent, for ssh: `ssh -o ProxyCommand="hoop agent connect %h %p" HOST`
     Connect(connect::Flags),
+    /// Make an authority for browsers, so that the relay can make their https requests to some hosts: downloads of those then outlive the relay
+    Trust(trust::Flags),
 }
 
 #[derive(Args)]
@@ -84,6 +93,7 @@ pub fn run(flags: AgentFlags) -> Result<Exit, Failure> {
         }
         Some(AgentCommand::Status(flags)) => status(&flags),
         Some(AgentCommand::Connect(flags)) => connect::run(&flags),
+        Some(AgentCommand::Trust(flags)) => trust::run(&flags),
         None => serve(flags),
     }
 }
@@ -97,6 +107,7 @@ fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
     };
     let introduction = Introduction::read(&relay).map_err(unusable)?;
     let server = introduction.server.clone();
+    let authority = flags.authority.as_deref().map(trust::read).transpose()?;
     let config = AgentConfig {
         listen: flags.listen,
         introduction,
@@ -104,6 +115,8 @@ fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
         give_up_after: flags.give_up_after.map(|span| span.0),
         waits: flags.wait,
         users: flags.serve_user,
+        entrusted: flags.entrust,
+        authority,
         runs: runs_socket().filter(|path| is_free(path)),
     };
     let runs = config.runs.clone();
@@ -111,6 +124,7 @@ fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
         let agent = Agent::bind(&config, |words| say(&words)).await.map_err(|error| match error {
             AgentError::Link(error @ LinkError::NoInterface(_)) => Failure::usage(error),
             AgentError::Link(LinkError::Introduction(error)) => unusable(error),
+            AgentError::Authority(error) => Failure::new(Exit::File, "cannot use --authority", error),
             error => Failure::new(Exit::Unexpected, "cannot start the agent", error),
         })?;
         tokio::spawn(diagnostics::tell(agent.link().troubles(), server, say));

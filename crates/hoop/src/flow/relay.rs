@@ -1,6 +1,7 @@
 //! `hoop relay` and `hoop introduce`: the server's side of programs whose connections are flows.
 
 use crate::base::exit::{Exit, Failure};
+use crate::base::output::Output;
 use crate::base::values::{Rate, Size, loopback, room};
 use crate::flow::qr;
 use crate::server::logging;
@@ -12,10 +13,8 @@ use clap::Args;
 use hoop_relay::{
     Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, StoreConfig, introduce_for,
 };
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -56,6 +55,9 @@ pub struct RelayFlags {
     /// The most that those of one device may take [default: a quarter of --max-stored]
     #[arg(long, value_name = "SIZE", requires = "state_dir")]
     device_stored: Option<Size>,
+    /// Believe the authorities in this PEM file, too, of servers whose https requests devices entrust to the relay; may be given several times
+    #[arg(long, value_name = "FILE")]
+    ca: Vec<PathBuf>,
     /// Serve metrics (Prometheus) on this loopback address, such as 127.0.0.1:4671
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback)]
     admin: Option<SocketAddr>,
@@ -79,7 +81,11 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
     let powers = Powers::new(flags.user, flags.no_landlock);
     powers.take_user(flags.state_dir.as_deref())?;
     let (all, of_device) = (room("max-stored", flags.max_stored)?, room("device-stored", flags.device_stored)?);
-    powers.confine(flags.state_dir.as_deref(), &[&flags.tls_cert, &flags.tls_key, &flags.devices]);
+    let own = [&flags.tls_cert, &flags.tls_key, &flags.devices];
+    powers.confine(
+        flags.state_dir.as_deref(),
+        &own.into_iter().chain(&flags.ca).map(PathBuf::as_path).collect::<Vec<_>>(),
+    );
     raise_descriptors();
     let store = flags.state_dir.map(StoreConfig::new).map(|store| {
         let bytes = all.unwrap_or(store.bytes);
@@ -96,6 +102,7 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
             ports: flags.allow_port.into_iter().collect(),
         },
         shares: ShareLimits { begun_per_minute: flags.device_begun, rate: flags.device_rate.map(|rate| rate.0) },
+        ca: flags.ca,
         store,
         admin: flags.admin,
     };
@@ -214,36 +221,4 @@ fn owner(name: &str) -> Result<(u32, u32), Failure> {
 #[cfg(not(target_os = "linux"))]
 fn owner(_: &str) -> Result<(u32, u32), Failure> {
     Err(Failure::usage("--user works on Linux only"))
-}
-
-/// A new file for its owner alone. It is taken away again if nothing comes of it.
-struct Output<'a> {
-    path: &'a Path,
-    file: File,
-    is_written: bool,
-}
-
-impl<'a> Output<'a> {
-    fn create(path: &'a Path) -> Result<Self, Failure> {
-        let file = File::options().write(true).create_new(true).mode(0o600).open(path);
-        file.map(|file| Self { path, file, is_written: false }).map_err(|error| Self::fail(path, &error))
-    }
-
-    fn write(mut self, text: &str) -> Result<(), Failure> {
-        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_all());
-        self.is_written = written.is_ok();
-        written.map_err(|error| Self::fail(self.path, &error))
-    }
-
-    fn fail(path: &Path, error: &io::Error) -> Failure {
-        Failure::new(Exit::File, format!("cannot write {}", path.display()), error)
-    }
-}
-
-impl Drop for Output<'_> {
-    fn drop(&mut self) {
-        if !self.is_written {
-            let _ = std::fs::remove_file(self.path);
-        }
-    }
 }

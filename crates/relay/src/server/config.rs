@@ -21,6 +21,8 @@ pub struct RelayConfig {
     pub allowed: Allowed,
     /// What each device may use.
     pub shares: ShareLimits,
+    /// Whom it believes of the servers that it speaks TLS to, besides those whom its system believes: authorities in PEM files.
+    pub ca: Vec<PathBuf>,
     /// Where answers are put that devices do not take at once. None: nowhere, and their origins wait.
     pub store: Option<StoreConfig>,
     /// Where `/metrics` are told: an address of this machine alone. None: nowhere.
@@ -41,6 +43,9 @@ pub enum RelayError {
         /// Why.
         why: String,
     },
+    /// Whom it believes.
+    #[error(transparent)]
+    Trust(#[from] hoop_http::tls::TlsError),
     /// The folder of its store.
     #[error("{path}: {source}")]
     Store {

@@ -2,7 +2,7 @@
 
 use super::fetch::{SHUTDOWN_MAX, fetch, fetch_rest, section};
 use super::objects::{Object, ObjectStore};
-use super::origins::Origins;
+use super::origins::{Answered, Origins};
 use crate::codes;
 use crate::exchange::{FlowBody, put, read_head};
 use crate::wire::resumed;
@@ -93,7 +93,7 @@ async fn read_request(mut reader: FlowReader) -> Result<(Request<Body>, bytes::B
     let (section, rest) = read_head(&mut reader).await.map_err(malformed)?;
     let request = decode_request(&section).map_err(io::Error::other).map_err(malformed)?;
     let (mut head, ()) = request.into_parts();
-    if head.uri.scheme() != Some(&Scheme::HTTP) {
+    if ![&Scheme::HTTP, &Scheme::HTTPS].map(Some).contains(&head.uri.scheme()) {
         return Err(codes::MALFORMED);
     }
     let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
@@ -114,10 +114,9 @@ async fn read_request(mut reader: FlowReader) -> Result<(Request<Body>, bytes::B
 
 /// Sends a request, and passes the answer on as fast as the device takes it.
 async fn pass(request: Request<Body>, name: FlowName, origins: &Origins, writer: &mut FlowWriter) -> Result<(), u64> {
-    let answered = origins.send(name.device, request).await?;
     // What is not kept ends with this.
-    let connection = answered.connection;
-    write_response(answered.response, writer).await?;
+    let Answered { response, connection, in_use: _in_use } = origins.send(name.device, request).await?;
+    write_response(response, writer).await?;
     if let Some(mut connection) = connection {
         // It shuts down by itself, unless some of the request is left that its origin does not read.
         let _ = timeout(SHUTDOWN_MAX, connection.join_next()).await;

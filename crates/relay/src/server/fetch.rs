@@ -1,7 +1,7 @@
 //! Fetches an answer into its [`Object`], at the origin's pace, and goes on where the origin broke off ([`fetch`]).
 
 use super::objects::Object;
-use super::origins::{Answered, Origins};
+use super::origins::{Answered, InUse, Origins};
 use crate::codes;
 use crate::continuation::Version;
 use crate::exchange::{SECTION_BYTES, via};
@@ -28,6 +28,7 @@ struct Source {
     /// How many bytes are there already.
     skips: u64,
     connection: Option<JoinSet<()>>,
+    _in_use: Option<InUse>,
 }
 
 /// Sends the request, and puts what comes into the object.
@@ -116,9 +117,9 @@ async fn bring(
     }
 }
 
-fn split(Answered { response, connection }: Answered, skips: u64) -> (response::Parts, Source) {
+fn split(Answered { response, connection, in_use }: Answered, skips: u64) -> (response::Parts, Source) {
     let (head, body) = response.into_parts();
-    (head, Source { body, skips, connection })
+    (head, Source { body, skips, connection, _in_use: in_use })
 }
 
 /// Puts what comes into the object, which has so many bytes at most.

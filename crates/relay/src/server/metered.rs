@@ -64,8 +64,13 @@ impl Metered {
 
     /// The same, reset if it is dropped before it was shut down.
     pub fn reset_by_drop(mut self) -> Self {
-        self.is_reset_by_drop = true;
+        self.resets_by_drop();
         self
+    }
+
+    /// It is reset if it is dropped before it was shut down.
+    pub const fn resets_by_drop(&mut self) {
+        self.is_reset_by_drop = true;
     }
 
     /// Breaks off once what was sent has stayed without an acknowledgement for so long.

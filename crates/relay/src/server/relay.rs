@@ -17,8 +17,9 @@ use crate::introduction::Devices;
 use crate::wire::{HTTP, resumed};
 use hoop_carrier::Listener;
 use hoop_endpoint::{DeviceId, FlowStream, Server, ServerConfig, ServerLimits};
-use hoop_http::tls::Renewed;
+use hoop_http::tls::{Renewed, client_config};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -54,13 +55,13 @@ type Answer = oneshot::Sender<Result<(), ReloadError>>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReloadError {
     /// The file of devices: who was known stays known.
-    #[error("the devices' file is not taken; the certificate is looked at all the same")]
+    #[error("the devices' file is not taken; certificates are looked at all the same")]
     Devices,
-    /// The certificate or its key: what was shown is shown.
-    #[error("the certificate is not taken; the devices' file is")]
+    /// A certificate or its key, or whom it believes: what held holds.
+    #[error("a certificate is not taken; the devices' file is")]
     Certificate,
     /// Both.
-    #[error("neither the devices' file nor the certificate is taken")]
+    #[error("neither the devices' file nor a certificate is taken")]
     Both,
 }
 
@@ -82,6 +83,8 @@ struct Carrying {
     server: Server,
     egress: Arc<Egress>,
     origins: Origins,
+    /// The files of authorities that it believes.
+    ca: Vec<PathBuf>,
     store: Option<Arc<ObjectStore>>,
 }
 
@@ -118,7 +121,8 @@ impl Relay {
             refusals: Refusals::default(),
             counters: Arc::default(),
         });
-        let carrying = Arc::new(Carrying { server, origins: Origins::new(egress.clone()), egress, store });
+        let origins = Origins::new(egress.clone(), client_config(&config.ca)?);
+        let carrying = Arc::new(Carrying { server, origins, ca: config.ca.clone(), egress, store });
         Ok(Self { listener, certificate, metrics, reload: mpsc::channel(1), carrying })
     }
 
@@ -206,7 +210,7 @@ async fn follow_files(certificate: Arc<Renewed>, mut reload: mpsc::Receiver<Answ
                 let shown = certificate.look_apart();
                 devices.look().await;
                 carrying.revoke(revocation.gone(devices, true));
-                let is_shown = shown.await.is_ok_and(|shown| shown.is_ok());
+                let is_shown = shown.await.is_ok_and(|shown| shown.is_ok()) & carrying.trust().await;
                 tracing::info!(devices = devices.known().len(), "devices and certificate were looked at again");
                 // Who has asked may have gone.
                 let _ = answer.send(match (devices.are_taken(), is_shown) {
@@ -238,6 +242,22 @@ impl Carrying {
                 exchange::carry(flow, &self.origins, self.store.as_ref()).await;
             }
             _ => tunnel::carry(flow, &self.egress).await,
+        }
+    }
+
+    /// Reads again whom it believes. False: it cannot, and believes those whom it did.
+    async fn trust(&self) -> bool {
+        let ca = self.ca.clone();
+        match tokio::task::spawn_blocking(move || client_config(&ca)).await {
+            Ok(Ok(trust)) => {
+                self.origins.trust(trust);
+                true
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "authorities are not taken");
+                false
+            }
+            Err(_) => false,
         }
     }
 

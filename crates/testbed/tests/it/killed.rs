@@ -63,7 +63,7 @@ impl World {
         // One process, so that nothing of it stays when it is killed. It takes some seconds for a file, so that the relay is killed also while it fetches.
         let config = format!(
             "daemon off; master_process off; pid {pid}; error_log stderr notice; events {{}} http {{ access_log off; client_body_temp_path {temp}; proxy_temp_path {temp}; fastcgi_temp_path {temp}; \
-             uwsgi_temp_path {temp}; scgi_temp_path {temp}; server {{ listen 127.0.0.1:{web}; listen 127.0.0.1:{tls} ssl; ssl_certificate {certificate}; ssl_certificate_key {key}; \
+             uwsgi_temp_path {temp}; scgi_temp_path {temp}; server {{ listen 127.0.0.1:{web}; listen 127.0.0.1:{tls} ssl http2; ssl_certificate {certificate}; ssl_certificate_key {key}; \
              location / {{ root {www}; limit_rate 4m; }} location /slow/ {{ alias {www}/; limit_rate 400k; }} }} }}",
             certificate = certificates.certificate.display(),
             key = certificates.key.display(),
@@ -75,6 +75,9 @@ impl World {
         let mut nginx = Command::new("nginx");
         nginx.arg("-e").arg("stderr").arg("-c").arg(path("nginx.conf"));
         let web_server = Program::start("nginx", nginx, "using the").unwrap();
+        let mut trust = Command::new(program_beside("hoop"));
+        let made = trust.args(["agent", "trust", &format!("localhost:{tls}"), "-o"]).arg(path("authority")).output();
+        assert!(made.unwrap().status.success());
         Self { folder, relay, agent, web, tls, _web: web_server }
     }
 
@@ -87,13 +90,18 @@ impl World {
         relay.args(["relay", "--listen", &format!("127.0.0.1:{}", self.relay), "--allow", "127.0.0.0/8"]);
         relay.arg("--tls-cert").arg(self.path("certificate.pem")).arg("--tls-key").arg(self.path("key.pem"));
         relay.arg("--devices").arg(self.path("devices.toml")).arg("--state-dir").arg(self.path("state"));
+        relay.arg("--ca").arg(self.path("ca.pem"));
         Program::start("hoop relay", relay, "listening on").unwrap()
     }
 
-    fn start_agent(&self) -> Program {
+    /// `entrusts`: the relay makes the requests by https.
+    fn start_agent(&self, entrusts: bool) -> Program {
         let mut agent = Command::new(program_beside("hoop"));
         agent.args(["agent", "--listen", &format!("127.0.0.1:{}", self.agent), "--relay"]).arg(self.path("relay.toml"));
         agent.env("XDG_RUNTIME_DIR", self.folder.path());
+        if entrusts {
+            agent.arg("--authority").arg(self.path("authority"));
+        }
         Program::start("hoop agent", agent, "listening on").unwrap()
     }
 
@@ -105,12 +113,18 @@ impl World {
         get
     }
 
-    /// Downloads the file, no faster than a slow device does.
-    fn download(&self, into: &Path) -> Result<(), String> {
+    /// Downloads the file, no faster than a slow device does; `by_tls`: by https, from an agent that shows itself as the web server.
+    fn download(&self, into: &Path, by_tls: bool) -> Result<(), String> {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--show-error", "--fail", "--limit-rate", "2M", "--proxy"]);
         curl.arg(format!("http://127.0.0.1:{}", self.agent)).arg("--output").arg(into);
-        let done = curl.arg(format!("http://127.0.0.1:{}/file", self.web)).output().unwrap();
+        match by_tls {
+            false => curl.arg(format!("http://127.0.0.1:{}/file", self.web)),
+            true => {
+                curl.arg(format!("https://localhost:{}/file", self.tls)).arg("--cacert").arg(self.path("authority.crt"))
+            }
+        };
+        let done = curl.output().unwrap();
         let told = String::from_utf8_lossy(&done.stderr).into_owned();
         if done.status.success() { Ok(()) } else { Err(told) }
     }
@@ -121,7 +135,7 @@ fn each_download_is_whole_though_the_relay_is_killed_again_and_again() {
     let kills = std::env::var("HOOP_KILLS").map_or(20, |kills| kills.parse().expect("HOOP_KILLS is a number"));
     let world = World::new();
     let whole = sha256(&world.path("www/file")).unwrap();
-    let _agent = world.start_agent();
+    let _agent = world.start_agent(true);
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     thread::scope(|scope| {
@@ -132,7 +146,7 @@ fn each_download_is_whole_though_the_relay_is_killed_again_and_again() {
                     while !is_over.load(Ordering::SeqCst) {
                         let number = next.fetch_add(1, Ordering::SeqCst);
                         let into = world.path(&format!("came.{number}"));
-                        match world.download(&into) {
+                        match world.download(&into, number % 2 == 1) {
                             Ok(()) if sha256(&into).unwrap() == whole => {}
                             Ok(()) => failed.push(format!("download {number} has other bytes")),
                             Err(told) => failed.push(format!("download {number}: {told}")),
@@ -169,14 +183,18 @@ fn a_file_that_is_got_is_whole_after_fifty_interruptions() {
     let world = World::new();
     let whole = sha256(&world.path("www/file")).unwrap();
     let mut rng = Pcg64Mcg::seed_from_u64(9);
-    for (scheme, port) in [("http", world.web), ("https", world.tls)] {
+    for (way, scheme, port, entrusts) in [
+        ("plain", "http", world.web, false),
+        ("tunnel", "https", world.tls, false),
+        ("entrusted", "https", world.tls, true),
+    ] {
         let url = format!("{scheme}://localhost:{port}/slow/file");
-        let into = world.path(scheme);
-        let (mut relay, mut agent) = (Some(world.start_relay()), Some(world.start_agent()));
+        let into = world.path(way);
+        let (mut relay, mut agent) = (Some(world.start_relay()), Some(world.start_agent(entrusts)));
         let (mut get, mut kills) = (world.get(&url, &into).spawn().unwrap(), [0; 3]);
-        while kills.iter().sum::<usize>() < 25 {
+        while kills.iter().sum::<usize>() < 17 {
             thread::sleep(Duration::from_millis(u64::from(100 + rng.next_u32() % 500)));
-            assert!(get.try_wait().unwrap().is_none(), "{scheme}: it has ended before");
+            assert!(get.try_wait().unwrap().is_none(), "{way}: it has ended before");
             let which = rng.next_u32() as usize % 3;
             kills[which] += 1;
             match which {
@@ -191,14 +209,14 @@ fn a_file_that_is_got_is_whole_after_fifty_interruptions() {
                 }
                 _ => {
                     agent = None;
-                    agent = agent.or_else(|| Some(world.start_agent()));
+                    agent = agent.or_else(|| Some(world.start_agent(entrusts)));
                 }
             }
         }
-        let come = fs::metadata(world.path(&format!(".{scheme}.part"))).unwrap().len();
-        println!("{scheme}: get, relay and agent killed {kills:?} times, {come} bytes have come");
+        let come = fs::metadata(world.path(&format!(".{way}.part"))).unwrap().len();
+        println!("{way}: get, relay and agent killed {kills:?} times, {come} bytes have come");
         assert!(get.wait().unwrap().success());
-        assert_eq!(sha256(&into).unwrap(), whole, "{scheme}");
+        assert_eq!(sha256(&into).unwrap(), whole, "{way}");
         drop((relay, agent));
     }
 }

@@ -185,6 +185,7 @@ impl<S: Show> Asked<'_, S> {
                 }
                 NoAnswer::Broken(why) => Short::Again(why, Duration::ZERO),
                 NoAnswer::Refused(why) => self.failed(Exit::Network, why),
+                NoAnswer::NotEntrusted => self.failed(Exit::Network, "the agent entrusts no such host".to_owned()),
             })?;
             let is_redirect = matches!(answer.response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
             let Some(location) = answer.response.headers().get(LOCATION).filter(|_| is_redirect) else {

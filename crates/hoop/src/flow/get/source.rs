@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::HOST;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version, request};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, request};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -29,6 +29,8 @@ pub enum NoAnswer {
     Broken(String),
     /// It will not be otherwise.
     Refused(String),
+    /// The agent leaves it to the program to speak TLS.
+    NotEntrusted,
 }
 
 /// An answer, and the connection that it comes over: it ends when that is dropped.
@@ -49,18 +51,28 @@ pub struct Source {
 type Sender = http1::SendRequest<Empty<Bytes>>;
 
 impl Source {
-    /// Sends a request.
-    pub async fn send(&self, url: &Url, mut head: request::Parts) -> Result<Answer, NoAnswer> {
+    /// Sends a request: by `https` to the relay if the host is entrusted to it, and otherwise to the server itself.
+    pub async fn send(&self, url: &Url, head: request::Parts) -> Result<Answer, NoAnswer> {
+        if url.scheme() == "https" {
+            match self.send_by(url, head.clone(), false).await {
+                Err(NoAnswer::NotEntrusted) => {}
+                answered => return answered,
+            }
+        }
+        self.send_by(url, head, url.scheme() == "https").await
+    }
+
+    async fn send_by(&self, url: &Url, mut head: request::Parts, by_tunnel: bool) -> Result<Answer, NoAnswer> {
         let agent = TcpStream::connect(self.agent).await.map_err(|error| NoAnswer::NoAgent(error.to_string()))?;
         let authority = authority(url).ok_or_else(|| NoAnswer::Refused("the URL names no host".to_owned()))?;
         let mut connection = JoinSet::new();
         // Only the agent is told: a tunnel is asked for with it, and a server gets nothing of it.
-        if url.scheme() == "http" {
+        if !by_tunnel {
             self.deadline.iter().for_each(|deadline| drop(head.headers.insert(DEADLINE, deadline.clone())));
         }
-        let (mut sender, uri) = match url.scheme() {
-            "https" => (self.tunnel(agent, url, &authority, &mut connection).await?, path(url)),
-            _ => (handshake(agent, &mut connection).await?, url[..url::Position::AfterQuery].to_owned()),
+        let (mut sender, uri) = match by_tunnel {
+            true => (self.tunnel(agent, url, &authority, &mut connection).await?, path(url)),
+            false => (handshake(agent, &mut connection).await?, url[..url::Position::AfterQuery].to_owned()),
         };
         head.uri = Uri::try_from(uri).map_err(|error| NoAnswer::Refused(error.to_string()))?;
         let host = if url.port().is_some() {
@@ -70,6 +82,10 @@ impl Source {
         };
         head.headers.insert(HOST, HeaderValue::from_str(host).map_err(|error| NoAnswer::Refused(error.to_string()))?);
         let response = sender.send_request(Request::from_parts(head, Empty::new())).await.map_err(broken)?;
+        // Agents that know no entrusted hosts say no more.
+        if url.scheme() == "https" && !by_tunnel && response.status() == StatusCode::NOT_IMPLEMENTED {
+            return Err(NoAnswer::NotEntrusted);
+        }
         match told_by_agent(response.headers()) {
             Some(error) => Err(refusal(error, response).await),
             None => Ok(Answer { response, connection }),
@@ -139,9 +155,11 @@ async fn refusal(error: String, response: Response<Incoming>) -> NoAnswer {
     let words = hoop_units::plain::line(line.strip_prefix("hoop agent: ").unwrap_or(line));
     let words = if words.is_empty() { error.clone() } else { words };
     match error.as_str() {
-        "dns_error" | "destination_ip_prohibited" | "proxy_configuration_error" | "http_request_error" => {
-            NoAnswer::Refused(words)
-        }
+        "tls_certificate_error"
+        | "dns_error"
+        | "destination_ip_prohibited"
+        | "proxy_configuration_error"
+        | "http_request_error" => NoAnswer::Refused(words),
         _ => NoAnswer::Broken(words),
     }
 }

@@ -1,34 +1,39 @@
 //! Requests to origins, and the connections that are kept for a device's next one: [`Origins`].
 //!
+//! Rooms, each importing only those before it: `dial`, `multiplexed`, and this.
+//!
 //! Each device has connections of its own: another device's requests must never be taken for those of a client that an origin knows by its connection. Where a request asks to be known
 //! in that way (NTLM), its connection is not kept, since several programs may use one device.
 //!
 //! Bounds: before an answer, so many interim ones may come ([`limit_interim`]), and then their connection ends. A connection counts as its device's ([`Egress`]). One is kept only while places are plenty ([`Places::are_plenty`](super::places::Places)), and [`IDLE_OF_ORIGIN`] for one origin.
 
+mod dial;
+mod multiplexed;
+
+use self::dial::{Dial, HasAnswered, NotReached};
+pub(crate) use self::multiplexed::InUse;
+use self::multiplexed::{Multiplexed, NoAnswer};
 use super::egress::Egress;
-use super::metered::Metered;
 use crate::codes;
 use crate::exchange::HEAD_BYTES;
 use hoop_endpoint::DeviceId;
 use hoop_http::{Body, Stop, empty, is_no_answer, limit_interim};
 use http::header::{AUTHORIZATION, HOST};
-use http::uri::PathAndQuery;
-use http::{Extensions, HeaderValue, Request, Response, Uri};
+use http::uri::{PathAndQuery, Scheme};
+use http::{Extensions, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper_util::client::legacy::connect::{Connected, Connection, capture_connection};
+use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use rustls::ClientConfig;
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
-use tower_service::Service;
 
 /// How long a connection is kept for the next request, and up to twice that. Servers keep theirs for 5 s (Apache) to 75 s (nginx).
 const IDLE_MAX: Duration = Duration::from_secs(15);
@@ -43,14 +48,26 @@ const SILENT_MAX: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Origins {
     pub egress: Arc<Egress>,
+    /// Whom it believes, of those that speak TLS.
+    trust: Mutex<Arc<ClientConfig>>,
     clients: Mutex<HashMap<DeviceId, Used>>,
 }
 
 /// What sends a device's requests over connections that are kept.
 #[derive(Debug)]
 struct Used {
-    client: Client<Dial, Body>,
+    sender: Arc<Sender>,
     at: Instant,
+}
+
+/// The ways to a device's origins.
+#[derive(Debug)]
+struct Sender {
+    /// Over HTTP/1.1.
+    client: Client<Dial, Body>,
+    /// Over HTTP/2.
+    multiplexed: Multiplexed,
+    dial: Dial,
 }
 
 /// An answer, and what is to end with it.
@@ -59,11 +76,20 @@ pub(crate) struct Answered {
     pub response: Response<Incoming>,
     /// A connection that is not kept. It ends when this is dropped, also where its origin neither reads nor closes.
     pub connection: Option<JoinSet<()>>,
+    /// A connection that others use, too. It is kept at least until this is dropped.
+    pub in_use: Option<InUse>,
 }
 
 impl Origins {
-    pub fn new(egress: Arc<Egress>) -> Self {
-        Self { egress, clients: Mutex::default() }
+    /// `trust`: whom it believes, of those that speak TLS.
+    pub fn new(egress: Arc<Egress>, trust: Arc<ClientConfig>) -> Self {
+        Self { egress, trust: Mutex::new(trust), clients: Mutex::default() }
+    }
+
+    /// Believes others from now on. What is under way goes on.
+    pub fn trust(&self, trust: Arc<ClientConfig>) {
+        *self.trust.lock() = trust;
+        self.clients.lock().clear();
     }
 
     /// Sends a device's request to the origin that its URI names, over a connection of that device's.
@@ -74,8 +100,23 @@ impl Origins {
     /// # Errors
     /// The code that says why there is no answer ([`codes`]).
     pub async fn send(&self, device: DeviceId, mut request: Request<Body>) -> Result<Answered, u64> {
-        if !may_repeat(&request) || !self.egress.connections.are_plenty(device) {
-            return self.send_apart(device, request).await;
+        let sender = self.sender(device);
+        let may_repeat = may_repeat(&request);
+        let _spare = sender.dial.closes_spare(request.uri());
+        if request.uri().scheme() == Some(&Scheme::HTTPS) && !asks_for_connection(&request) {
+            let repeated = may_repeat.then(|| copy(&request));
+            request = match (sender.multiplexed.send(&sender.dial, request).await, repeated) {
+                (Ok((response, in_use)), _) => {
+                    return Ok(Answered { response, connection: None, in_use: Some(in_use) });
+                }
+                (Err(NoAnswer::NotTaken(request)), _) => request,
+                (Err(NoAnswer::Closed), Some(repeated)) => repeated,
+                (Err(NoAnswer::Closed), None) => return Err(codes::BROKEN),
+                (Err(NoAnswer::Failed(code)), _) => return Err(code),
+            };
+        }
+        if !may_repeat || !self.egress.connections.are_plenty(device) {
+            return send_apart(&sender.dial, request).await;
         }
         let repeated = copy(&request);
         let connection = capture_connection(&mut request);
@@ -85,13 +126,13 @@ impl Origins {
             connection.connection_metadata().as_ref().inspect(|info| info.get_extras(&mut of_connection));
             of_connection.get().inspect(|stop: &&Stop| stop.stop());
         });
-        match self.client(device).request(request).await {
+        match sender.client.request(request).await {
             Ok(response) => {
                 // From now on it is known to answer.
                 response.extensions().get::<HasAnswered>().inspect(|has| has.0.store(true, Ordering::Relaxed));
-                Ok(Answered { response, connection: None })
+                Ok(Answered { response, connection: None, in_use: None })
             }
-            Err(error) if is_closed(&error) => self.send_apart(device, repeated).await,
+            Err(error) if is_closed(&error) => send_apart(&sender.dial, repeated).await,
             Err(error) => {
                 tracing::debug!(%error, "no answer of an origin");
                 Err(code_of(&error))
@@ -99,44 +140,20 @@ impl Origins {
         }
     }
 
-    /// Sends it over a connection that takes no other.
-    async fn send_apart(&self, device: DeviceId, mut request: Request<Body>) -> Result<Answered, u64> {
-        let connection = self.egress.connect(&destination(request.uri()), device).await?;
-        let fail = |error: hyper::Error| {
-            tracing::debug!(%error, "no answer of an origin");
-            if is_no_answer(&error) { codes::NO_HTTP } else { codes::BROKEN }
-        };
-        let stop = connection.stop();
-        limit_interim(&mut request, move || stop.stop());
-        let mut builder = http1::Builder::new();
-        builder.title_case_headers(true).max_buf_size(HEAD_BYTES).max_headers(hoop_head::FIELDS_MAX);
-        let (mut sender, driver) = builder.handshake(TokioIo::new(connection.reset_by_drop())).await.map_err(fail)?;
-        let mut connection = JoinSet::new();
-        connection.spawn(async move {
-            let _ = driver.await.inspect_err(|error| tracing::debug!(%error, "an exchange broke off"));
-        });
-        let uri = std::mem::take(request.uri_mut());
-        let host = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
-        host.into_iter().for_each(|host| drop(request.headers_mut().insert(HOST, host)));
-        *request.uri_mut() = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/")).into();
-        let response = sender.send_request(request).await.map_err(fail)?;
-        // Without the sender, the connection ends after this answer.
-        Ok(Answered { response, connection: Some(connection) })
-    }
-
     /// Closes what is kept for a device.
     pub fn forget(&self, device: DeviceId) {
         self.clients.lock().remove(&device);
     }
 
-    fn client(&self, device: DeviceId) -> Client<Dial, Body> {
+    fn sender(&self, device: DeviceId) -> Arc<Sender> {
         let (now, mut clients) = (Instant::now(), self.clients.lock());
         if let Some(used) = clients.get_mut(&device) {
             used.at = now;
-            return used.client.clone();
+            return used.sender.clone();
         }
         // A connection that is kept for one of these closes sooner than it might.
         clients.retain(|_, used| now.saturating_duration_since(used.at) < IDLE_MAX);
+        let dial = Dial::new(self.egress.clone(), device, &self.trust.lock());
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_MAX)
@@ -144,21 +161,49 @@ impl Origins {
             .http1_title_case_headers(true)
             .http1_max_buf_size(HEAD_BYTES)
             .http1_max_headers(hoop_head::FIELDS_MAX)
-            .build(Dial { egress: self.egress.clone(), device });
-        clients.insert(device, Used { client: client.clone(), at: now });
-        client
+            .build(dial.clone());
+        let sender = Arc::new(Sender { client, multiplexed: Multiplexed::default(), dial });
+        clients.insert(device, Used { sender: sender.clone(), at: now });
+        sender
     }
+}
+
+/// Sends it over a connection that takes no other.
+async fn send_apart(dial: &Dial, mut request: Request<Body>) -> Result<Answered, u64> {
+    let connection = dial.connect(request.uri()).await?;
+    let fail = |error: hyper::Error| {
+        tracing::debug!(%error, "no answer of an origin");
+        if is_no_answer(&error) { codes::NO_HTTP } else { codes::BROKEN }
+    };
+    let stop = connection.stop();
+    limit_interim(&mut request, move || stop.stop());
+    let mut builder = http1::Builder::new();
+    builder.title_case_headers(true).max_buf_size(HEAD_BYTES).max_headers(hoop_head::FIELDS_MAX);
+    let (mut sender, driver) = builder.handshake(TokioIo::new(connection.reset_by_drop())).await.map_err(fail)?;
+    let mut connection = JoinSet::new();
+    connection.spawn(async move {
+        let _ = driver.await.inspect_err(|error| tracing::debug!(%error, "an exchange broke off"));
+    });
+    let uri = std::mem::take(request.uri_mut());
+    let host = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+    host.into_iter().for_each(|host| drop(request.headers_mut().insert(HOST, host)));
+    *request.uri_mut() = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/")).into();
+    let response = sender.send_request(request).await.map_err(fail)?;
+    // Without the sender, the connection ends after this answer.
+    Ok(Answered { response, connection: Some(connection), in_use: None })
 }
 
 /// Whether a request may be sent twice, and asks for nothing that would hold for its whole connection.
 fn may_repeat(request: &Request<Body>) -> bool {
-    let is_of_connection = |value: &HeaderValue| {
+    http_body::Body::is_end_stream(request.body()) && request.method().is_idempotent() && !asks_for_connection(request)
+}
+
+/// Whether a program signs on with a request, for its whole connection.
+fn asks_for_connection(request: &Request<Body>) -> bool {
+    request.headers().get_all(AUTHORIZATION).iter().any(|value| {
         let scheme = value.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
         scheme.eq_ignore_ascii_case(b"ntlm") || scheme.eq_ignore_ascii_case(b"negotiate")
-    };
-    http_body::Body::is_end_stream(request.body())
-        && request.method().is_idempotent()
-        && !request.headers().get_all(AUTHORIZATION).iter().any(is_of_connection)
+    })
 }
 
 /// The same, of a request without a body.
@@ -169,16 +214,6 @@ fn copy(request: &Request<Body>) -> Request<Body> {
     copy.headers_mut().clone_from(request.headers());
     copy
 }
-
-/// The host and the port of an `http` URI.
-fn destination(origin: &Uri) -> String {
-    format!("{}:{}", origin.host().unwrap_or_default(), origin.port_u16().unwrap_or(80))
-}
-
-/// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
-#[error("no connection, code {0:#x}")]
-struct NotReached(u64);
 
 /// An error, and what caused it.
 fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
@@ -204,40 +239,4 @@ fn code_of(error: &Error) -> u64 {
     let not_reached = causes(error).find_map(|cause| cause.downcast_ref::<NotReached>());
     let is_no_http = causes(error).any(|cause| cause.downcast_ref().is_some_and(is_no_answer));
     not_reached.map_or(if is_no_http { codes::NO_HTTP } else { codes::BROKEN }, |NotReached(code)| *code)
-}
-
-/// Whether a kept connection has brought an answer.
-#[derive(Clone, Default, Debug)]
-struct HasAnswered(Arc<AtomicBool>);
-
-/// Connects for one device.
-#[derive(Clone, Debug)]
-struct Dial {
-    egress: Arc<Egress>,
-    device: DeviceId,
-}
-
-impl Service<Uri> for Dial {
-    type Response = TokioIo<Metered>;
-    type Error = NotReached;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, NotReached>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), NotReached>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, origin: Uri) -> Self::Future {
-        let Self { egress, device } = self.clone();
-        Box::pin(async move {
-            let connection = egress.connect(&destination(&origin), device).await.map_err(NotReached)?;
-            connection.breaks_after(SILENT_MAX);
-            Ok(TokioIo::new(connection))
-        })
-    }
-}
-
-impl Connection for Metered {
-    fn connected(&self) -> Connected {
-        Connected::new().extra(HasAnswered::default()).extra(self.stop())
-    }
 }

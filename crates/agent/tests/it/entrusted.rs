@@ -1,0 +1,321 @@
+//! Requests for `https://` that the relay makes: of hosts that the user entrusts to it.
+
+use crate::house::{House, head, relay};
+use bytes::Bytes;
+use hoop_agent::AuthorityFile;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
+
+/// An authority of the test's own, which relays believe in this folder.
+struct Ca(Issuer<'static, KeyPair>);
+
+impl Ca {
+    fn new(folder: &Path) -> Self {
+        let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::default());
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        std::fs::write(folder.join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        Self(Issuer::new(params, key))
+    }
+
+    /// A server's TLS that has a certificate for this host.
+    fn tls(&self, host: &str, protocols: &[&str], change: impl FnOnce(&mut CertificateParams)) -> TlsAcceptor {
+        let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::new(vec![host.to_owned()]).unwrap());
+        change(&mut params);
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+        let mut config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key.into())
+            .unwrap();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+/// An origin that counts its connections, and shows what was asked: method, address, version, and body.
+#[derive(Clone, Default)]
+struct Origin {
+    connections: Arc<AtomicUsize>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Origin {
+    async fn listen(&self, tls: TlsAcceptor) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, origin) = (listener.local_addr().unwrap(), self.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                origin.connections.fetch_add(1, Ordering::SeqCst);
+                let (tls, origin) = (tls.clone(), origin.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = tls.accept(stream).await else { return };
+                    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                    let service = service_fn(move |request| origin.clone().answer(request));
+                    let stream = TokioIo::new(stream);
+                    if is_h2 {
+                        let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                        let _ = serving.serve_connection(stream, service).await;
+                    } else {
+                        let _ = hyper::server::conn::http1::Builder::new().serve_connection(stream, service).await;
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let host = head.headers.get("host").map(|host| host.to_str().unwrap().to_owned());
+        let authority = head.uri.authority().map(ToString::to_string).or(host).unwrap_or_default();
+        let fields = head.headers.get("x-mine").map(|mine| mine.to_str().unwrap()).unwrap_or("-");
+        let told = format!(
+            "{} {authority}{} {:?} {fields} {}",
+            head.method,
+            head.uri.path(),
+            head.version,
+            String::from_utf8_lossy(&body)
+        );
+        self.asked.lock().unwrap().push(told);
+        let answer = Response::builder().header("content-type", "text/plain").header("connection-of", "x");
+        Ok(answer.body(Full::new(Bytes::from(format!("hello {}", head.uri.path())))).unwrap())
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+/// A house whose relay believes the test's authority, and whose agent entrusts these hosts to it.
+async fn house(origin: &Origin, protocols: &[&str]) -> (House, SocketAddr) {
+    let folder = tempfile::tempdir().unwrap();
+    let tls = Ca::new(folder.path()).tls("localhost", protocols, |_| {});
+    let to = origin.listen(tls).await;
+    let introduced = relay(folder.path()).await;
+    let entrusted = vec![format!("localhost:{}", to.port()).parse().unwrap()];
+    (House::by(folder, introduced, |config| config.entrusted = entrusted).await, to)
+}
+
+/// A request that an agent gets as a proxy.
+fn get(url: &str) -> String {
+    format!("GET {url} HTTP/1.1\r\nHost: other.example\r\nX-Mine: yes\r\nConnection: close\r\n\r\n")
+}
+
+#[tokio::test]
+async fn an_entrusted_request_goes_by_tls_in_whichever_version_the_server_has() {
+    for (protocols, version, via) in [
+        (&["h2", "http/1.1"][..], "HTTP/2.0", "2 hoop"),
+        (&["http/1.1"], "HTTP/1.1", "1.1 hoop"),
+        (&[], "HTTP/1.1", "1.1 hoop"),
+    ] {
+        let origin = Origin::default();
+        let (house, to) = house(&origin, protocols).await;
+        let url = format!("https://localhost:{}/a", to.port());
+        for _ in 0..2 {
+            let answer = house.says(&get(&url)).await;
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nhello /a"), "{answer}");
+            assert!(answer.contains(&format!("Via: {via}\r\n")), "{answer}");
+        }
+        let body = format!("POST {url} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbody");
+        assert!(house.says(&body).await.starts_with("HTTP/1.1 200 "));
+        let of_origin = format!("localhost:{}/a {version}", to.port());
+        let asked =
+            [format!("GET {of_origin} yes "), format!("GET {of_origin} yes "), format!("POST {of_origin} - body")];
+        assert_eq!(origin.asked(), asked);
+        assert_eq!(origin.connections(), if version == "HTTP/2.0" { 1 } else { 2 }, "a connection is used again");
+    }
+}
+
+#[tokio::test]
+async fn many_first_requests_at_once_take_one_connection_by_http_2() {
+    let origin = Origin::default();
+    let (house, to) = house(&origin, &["h2"]).await;
+    let house = Arc::new(house);
+    let asking = (0..100).map(|at| {
+        let (house, url) = (house.clone(), format!("https://localhost:{}/{at}", to.port()));
+        tokio::spawn(async move { house.says(&get(&url)).await })
+    });
+    for (at, asked) in asking.collect::<Vec<_>>().into_iter().enumerate() {
+        let answer = asked.await.unwrap();
+        assert!(answer.ends_with(&format!("hello /{at}")), "{answer}");
+    }
+    assert_eq!(origin.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_request_for_a_host_that_is_not_entrusted_is_refused() {
+    let origin = Origin::default();
+    let (house, to) = house(&origin, &["h2"]).await;
+    for url in [format!("https://a.localhost.example:{}/", to.port()), "https://localhost/".to_owned()] {
+        let answer = house.says(&get(&url)).await;
+        assert!(answer.starts_with("HTTP/1.1 501 ") && answer.contains("--entrust"), "{answer}");
+    }
+    assert_eq!(origin.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_server_whose_certificate_is_not_valid_is_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let ca = Ca::new(folder.path());
+    let other_folder = tempfile::tempdir().unwrap();
+    let other = Ca::new(other_folder.path());
+    let past = rcgen::date_time_ymd(2020, 1, 1);
+    let mut hosts = Vec::new();
+    for (tls, error) in [
+        (other.tls("localhost", &[], |_| {}), "tls_certificate_error"),
+        (ca.tls("other.example", &[], |_| {}), "tls_certificate_error"),
+        (ca.tls("localhost", &[], |params| params.not_after = past), "tls_certificate_error"),
+        (ca.tls("localhost", &["h3"], |_| {}), "tls_protocol_error"),
+    ] {
+        hosts.push((Origin::default().listen(tls).await, error));
+    }
+    let plain = crate::house::origin(|mut stream| async move {
+        let _ = stream.read(&mut [0; 1_024]).await;
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+    });
+    let plain = plain.await;
+    hosts.push((plain, "tls_protocol_error"));
+    let introduced = relay(folder.path()).await;
+    let entrusted = hosts.iter().map(|(to, _)| format!("localhost:{}", to.port()).parse().unwrap()).collect();
+    let house = House::by(folder, introduced, |config| config.entrusted = entrusted).await;
+    for (to, error) in hosts {
+        let answer = house.says(&get(&format!("https://localhost:{}/", to.port()))).await;
+        assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains(&format!("hoop; error={error}")), "{answer}");
+    }
+}
+
+/// What a browser believes that has this certificate alone.
+fn trusting(certificate: &str, protocols: &[&str]) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()).unwrap();
+    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    TlsConnector::from(Arc::new(config))
+}
+
+/// A house whose agent shows itself as the origin, and the certificate of its authority.
+async fn shown(origin: &Origin) -> (House, SocketAddr, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let tls = Ca::new(folder.path()).tls("localhost", &["h2", "http/1.1"], |_| {});
+    let to = origin.listen(tls).await;
+    let introduced = relay(folder.path()).await;
+    let host = format!("localhost:{}", to.port()).parse().unwrap();
+    let (authority, certificate) = AuthorityFile::new("test", &[host], AuthorityFile::now()).unwrap();
+    (House::by(folder, introduced, |config| config.authority = Some(authority)).await, to, certificate)
+}
+
+/// TLS with whoever answers as this host.
+async fn browse(
+    house: &House,
+    to: &str,
+    name: &str,
+    tls: &TlsConnector,
+) -> std::io::Result<TlsStream<tokio::net::TcpStream>> {
+    let tunnel = house.tunnel(to).await;
+    tls.connect(ServerName::try_from(name.to_owned()).unwrap(), tunnel).await
+}
+
+#[tokio::test]
+async fn a_browser_that_trusts_the_authority_has_its_requests_made_by_the_relay() {
+    let origin = Origin::default();
+    let (house, to, certificate) = shown(&origin).await;
+    let host = format!("localhost:{}", to.port());
+    let stream = browse(&house, &host, "localhost", &trusting(&certificate, &["h2", "http/1.1"])).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let building = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let (sender, connection) = building.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let asking = (0..150).map(|at| {
+        let mut sender = sender.clone();
+        let request = Request::get(format!("https://{host}/{at}")).body(Full::<Bytes>::default()).unwrap();
+        tokio::spawn(async move {
+            let answer = sender.send_request(request).await.unwrap();
+            answer.into_body().collect().await.unwrap().to_bytes()
+        })
+    });
+    for (at, asked) in asking.collect::<Vec<_>>().into_iter().enumerate() {
+        assert_eq!(asked.await.unwrap(), format!("hello /{at}"));
+    }
+    let mut stream = browse(&house, &host, "localhost", &trusting(&certificate, &[])).await.unwrap();
+    stream
+        .write_all(format!("GET /one HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("hello /one"), "{answer}");
+    assert_eq!(origin.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_to_an_entrusted_host_brings_requests_to_no_other() {
+    let origin = Origin::default();
+    let (house, to, certificate) = shown(&origin).await;
+    let host = format!("localhost:{}", to.port());
+    for request in [
+        "GET / HTTP/1.1\r\nHost: other.example\r\nConnection: close\r\n\r\n".to_owned(),
+        format!("GET https://other.example/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"),
+        format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"),
+        "GET / HTTP/1.0\r\n\r\n".to_owned(),
+    ] {
+        let mut stream = browse(&house, &host, "localhost", &trusting(&certificate, &[])).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 421 ") || answer.starts_with("HTTP/1.0 421 "), "{request}: {answer}");
+    }
+    assert_eq!(origin.connections(), 0);
+}
+
+#[tokio::test]
+async fn an_authority_is_believed_for_its_hosts_alone() {
+    let origin = Origin::default();
+    let (house, to, certificate) = shown(&origin).await;
+    let host = format!("localhost:{}", to.port());
+    // Nothing of what the agent shows is taken for another host.
+    assert!(browse(&house, &host, "other.example", &trusting(&certificate, &[])).await.is_err());
+    // A browser without the authority is not deceived.
+    let (_, other) = AuthorityFile::new("other", &[host.parse().unwrap()], AuthorityFile::now()).unwrap();
+    assert!(browse(&house, &host, "localhost", &trusting(&other, &[])).await.is_err());
+    // What is not entrusted goes to the server itself.
+    let tunnelled = crate::house::echo().await;
+    let mut stream = house.tunnel(&tunnelled.to_string()).await;
+    stream.write_all(b"as it is").await.unwrap();
+    let mut bytes = [0; 8];
+    stream.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"as it is");
+}
+
+#[tokio::test]
+async fn an_old_relay_says_that_it_makes_no_such_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let (introduction, relay, asked) = crate::house::old_relay(folder.path()).await;
+    let entrusted = vec!["localhost:8443".parse().unwrap()];
+    let house = House::by(folder, (introduction, relay), |config| config.entrusted = entrusted).await;
+    let answer = house.says(&get("https://localhost:8443/")).await;
+    assert!(answer.starts_with("HTTP/1.1 501 ") && answer.contains("hoop; error=http_request_denied"), "{answer}");
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let mut program = house.program().await;
+    program.write_all(b"GET https://other.example/ HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    assert!(head(&mut program).await.starts_with("HTTP/1.1 501 "));
+}

@@ -1,0 +1,216 @@
+//! Origins of a device that speak TLS: which version of HTTP each has, and the one connection to each that speaks HTTP/2 ([`Multiplexed`]).
+//!
+//! One connection at a time is made to an origin of which neither is known, whoever asks meanwhile: all of them wait for it, and hear the same if it fails.
+//!
+//! Bounds: [`ORIGINS_MAX`] origins are known of a device, and to each there is one connection. It holds [`CONNECTION_BYTES`] at most that were not read, and closes as those of HTTP/1.1 do.
+
+use super::dial::{Dial, Reached, destination};
+use super::{IDLE_MAX, SILENT_MAX};
+use crate::codes;
+use crate::exchange::HEAD_BYTES;
+use h2::Reason;
+use hoop_http::{Body, is_no_answer};
+use http::header::{HOST, TRANSFER_ENCODING};
+use http::{Request, Response, Uri, Version};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+use tokio::time::sleep;
+
+/// A device that uses more origins within some seconds forgets of the rest which version they speak.
+const ORIGINS_MAX: usize = 256;
+
+/// How much of one answer comes before it is read, in bytes: at 50 ms to the origin it carries 160 Mbit/s.
+const STREAM_BYTES: u32 = 1 << 20;
+
+/// How much comes so of all answers over a connection: several devices' programs that do not read keep others waiting only then.
+const CONNECTION_BYTES: u32 = 8 << 20;
+
+/// How much of a request's body waits to be sent, in bytes.
+const SEND_BYTES: usize = 256 << 10;
+
+/// What is known of each origin, by host and port.
+#[derive(Default, Debug)]
+pub(super) struct Multiplexed(Mutex<HashMap<String, Arc<Origin>>>);
+
+type Origin = tokio::sync::Mutex<State>;
+
+#[derive(Debug)]
+enum State {
+    Unknown,
+    /// It was not reached, at that time.
+    NotReached(u64, Instant),
+    /// It speaks HTTP/1.1 alone.
+    One,
+    Many(Many),
+}
+
+/// A connection that speaks HTTP/2.
+#[derive(Clone, Debug)]
+struct Many {
+    sender: SendRequest<Body>,
+    /// Each exchange has one, and so do the map and the connection.
+    uses: Arc<()>,
+    has_answered: bool,
+}
+
+/// What holds a connection, as long as an answer over it is read.
+#[derive(Debug)]
+pub(crate) struct InUse {
+    _uses: Arc<()>,
+}
+
+/// There is no answer over HTTP/2.
+pub(super) enum NoAnswer {
+    /// The origin has not seen the request, or speaks HTTP/1.1: it may go over a connection of its own.
+    NotTaken(Request<Body>),
+    /// The origin has closed the connection, or refuses the request over HTTP/2. It may have seen it.
+    Closed,
+    /// With this code.
+    Failed(u64),
+}
+
+impl Multiplexed {
+    /// Sends a request to an `https` origin, if that speaks HTTP/2.
+    pub(super) async fn send(
+        &self,
+        dial: &Dial,
+        request: Request<Body>,
+    ) -> Result<(Response<Incoming>, InUse), NoAnswer> {
+        let origin = self.origin(request.uri());
+        let mut many = match Self::reach(&origin, dial, request.uri()).await {
+            Ok(Some(many)) => many,
+            Ok(None) => return Err(NoAnswer::NotTaken(request)),
+            Err(code) => return Err(NoAnswer::Failed(code)),
+        };
+        let sent = many.sender.try_send_request(over_h2(request));
+        match sent.await {
+            Ok(response) => {
+                if let State::Many(known) = &mut *origin.lock().await {
+                    known.has_answered = true;
+                }
+                Ok((response, InUse { _uses: many.uses }))
+            }
+            Err(mut error) => {
+                tracing::debug!(error = %error.error(), "no answer over HTTP/2");
+                Err(match error.take_message() {
+                    Some(request) => NoAnswer::NotTaken(request),
+                    None if is_closed(error.error(), many.has_answered) => NoAnswer::Closed,
+                    None => NoAnswer::Failed(code_of(error.error())),
+                })
+            }
+        }
+    }
+
+    fn origin(&self, uri: &Uri) -> Arc<Origin> {
+        let mut origins = self.0.lock();
+        if origins.len() >= ORIGINS_MAX {
+            // Those in use stay known.
+            origins.retain(|_, origin| Arc::strong_count(origin) > 1);
+        }
+        origins.entry(destination(uri)).or_insert_with(|| Arc::new(Origin::new(State::Unknown))).clone()
+    }
+
+    /// The connection over which the origin speaks HTTP/2; None: it does not.
+    async fn reach(origin: &Arc<Origin>, dial: &Dial, uri: &Uri) -> Result<Option<Many>, u64> {
+        let asked = Instant::now();
+        let mut state = origin.lock().await;
+        match &*state {
+            State::One => return Ok(None),
+            State::Many(many) if !many.sender.is_closed() => return Ok(Some(many.clone())),
+            State::NotReached(code, at) if *at >= asked => return Err(*code),
+            _ => {}
+        }
+        let reached = dial.connect_either(uri).await;
+        let (next, result) = match reached {
+            Err(code) => (State::NotReached(code, Instant::now()), Err(code)),
+            Ok(reached) if !reached.speaks_h2() => {
+                dial.keep(uri, reached);
+                (State::One, Ok(None))
+            }
+            Ok(reached) => match begin(reached, Arc::downgrade(origin)).await {
+                Ok(many) => (State::Many(many.clone()), Ok(Some(many))),
+                Err(code) => (State::NotReached(code, Instant::now()), Err(code)),
+            },
+        };
+        *state = next;
+        result
+    }
+}
+
+/// Speaks HTTP/2 over a connection.
+async fn begin(reached: Reached, origin: Weak<Origin>) -> Result<Many, u64> {
+    reached.metered().breaks_after(SILENT_MAX);
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .initial_stream_window_size(STREAM_BYTES)
+        .initial_connection_window_size(CONNECTION_BYTES)
+        .max_send_buf_size(SEND_BYTES)
+        .max_header_list_size(HEAD_BYTES as u32);
+    let begun = builder.handshake(TokioIo::new(reached)).await;
+    let (sender, connection) = begun.map_err(|error| code_of(&error))?;
+    let many = Many { sender, uses: Arc::default(), has_answered: false };
+    let uses = Arc::downgrade(&many.uses);
+    tokio::spawn(async move {
+        let mut connection = pin!(connection);
+        let mut was_idle = false;
+        loop {
+            tokio::select! {
+                ended = &mut connection => {
+                    let _ = ended.inspect_err(|error| tracing::debug!(%error, "a connection over HTTP/2 broke off"));
+                    return;
+                }
+                () = sleep(IDLE_MAX) => {}
+            }
+            let is_idle = uses.strong_count() <= 1;
+            // Whoever has it locked begins to use it. Without its sender, the connection ends by itself.
+            if is_idle
+                && was_idle
+                && let Some(Ok(state)) = origin.upgrade().as_deref().map(Origin::try_lock)
+            {
+                forget(state, &uses);
+            }
+            was_idle = is_idle;
+        }
+    });
+    Ok(many)
+}
+
+/// Forgets this connection, unless it is used by now, or there is another one.
+fn forget(mut state: tokio::sync::MutexGuard<'_, State>, uses: &Weak<()>) {
+    let is_this = |many: &Many| Weak::ptr_eq(&Arc::downgrade(&many.uses), uses);
+    if matches!(&*state, State::Many(many) if is_this(many) && uses.strong_count() <= 1) {
+        *state = State::Unknown;
+    }
+}
+
+/// A request as HTTP/2 has it (RFC 9113 §8.2.2 and §8.3.1).
+fn over_h2(mut request: Request<Body>) -> Request<Body> {
+    request.headers_mut().remove(HOST);
+    request.headers_mut().remove(TRANSFER_ENCODING);
+    *request.version_mut() = Version::HTTP_2;
+    request
+}
+
+fn reason(error: &hyper::Error) -> Option<Reason> {
+    error.source()?.downcast_ref::<h2::Error>()?.reason()
+}
+
+/// Whether another connection may bring the answer: the origin says so, or has closed one that has brought answers.
+fn is_closed(error: &hyper::Error, has_answered: bool) -> bool {
+    let is_refused = [Reason::REFUSED_STREAM, Reason::HTTP_1_1_REQUIRED].map(Some).contains(&reason(error));
+    is_refused || (has_answered && code_of(error) == codes::BROKEN)
+}
+
+/// Why there is no answer.
+fn code_of(error: &hyper::Error) -> u64 {
+    let wrong = [Reason::PROTOCOL_ERROR, Reason::COMPRESSION_ERROR, Reason::FRAME_SIZE_ERROR];
+    let is_no_http = reason(error).is_some_and(|reason| wrong.contains(&reason));
+    if is_no_http || is_no_answer(error) { codes::NO_HTTP } else { codes::BROKEN }
+}
