@@ -1,12 +1,14 @@
 // Debian's Chromium and Firefox, headless, driven by puppeteer: Chromium by CDP, Firefox by WebDriver BiDi.
 //
-// Both know https://photos.example and http://hoop.local:4667 at 127.0.0.1, accept any certificate, and block windows that no
+// Both know https://photos.example and http://hoop.local:4667 at 127.0.0.1, accept any certificate unless they are given an authority, and block windows that no
 // user has asked for. Chromium counts the former as public and the latter as local: without that there is no border between
 // them, and whatever a page does about leave to reach the local network is proven by nothing.
 
-import { mkdtemp, rm } from "node:fs/promises";
+import { execFile } from "node:child_process";
+import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { promisify } from "node:util";
 import puppeteer from "puppeteer-core";
 
 /** `evil.example` is somebody else's site, and `rebound.example` a name of his that points at the gateway. */
@@ -48,16 +50,18 @@ const HOW = {
 export const BROWSERS = Object.keys(HOW).filter((name) => (process.env.BROWSER ?? name) === name);
 
 /** Starts a browser with an empty profile. `close()` ends it and removes the profile.
- *  `language`: what the user reads. `proxyPac`: where the browser finds its proxy. `addressSpaces: null` leaves out Chromium's; `preferences` are further ones of Firefox; `commandMs`: for commands that take longer. */
+ *  `authority`: what they trust, a file in PEM; without it, any certificate. `language`: what the user reads. `proxyPac`: where the browser finds its proxy. `addressSpaces: null` leaves out Chromium's; `preferences` are further ones of Firefox; `commandMs`: for commands that take longer. */
 export async function launch(name, more = {}) {
   const folder = await mkdtemp(path.join(tmpdir(), "hoop-browser-"));
   const remove = () => rm(folder, { recursive: true, force: true, maxRetries: 10 });
   try {
+    const profile = path.join(folder, "profile");
+    if (more.authority) await trust(name === "chromium" ? path.join(folder, ".pki/nssdb") : profile, more.authority);
     const browser = await puppeteer.launch({
       ...HOW[name](more),
       headless: true,
-      acceptInsecureCerts: true,
-      userDataDir: path.join(folder, "profile"),
+      acceptInsecureCerts: !more.authority,
+      userDataDir: profile,
       env: { ...process.env, TMPDIR: folder, HOME: folder },
       timeout: LAUNCH_MS,
       protocolTimeout: more.commandMs ?? COMMAND_MS,
@@ -67,6 +71,14 @@ export async function launch(name, more = {}) {
     await remove();
     throw error;
   }
+}
+
+/** Has a browser with this database trust an authority, as `hoop agent trust` tells people to. */
+async function trust(database, authority) {
+  await mkdir(database, { recursive: true });
+  const certutil = (...parameters) => promisify(execFile)("certutil", ["-d", `sql:${database}`, ...parameters]);
+  await certutil("-N", "--empty-password");
+  await certutil("-A", "-t", "C,,", "-n", "hoop agent", "-i", authority);
 }
 
 /** What the user has answered to "… wants to access other devices on your local network": `granted` or `denied`, for a page's origin

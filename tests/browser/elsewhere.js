@@ -21,18 +21,19 @@ const RELAY = "10.5.0.1";
 export class Elsewhere {
   secureOrigin = `https://${SITE_NAME}`;
   proxyPac = "http://127.0.0.1:4673/proxy.pac";
+  authority = null;
   #folder;
   #programs = [];
   #site;
   #inside;
   #address = 2;
 
-  /** A relay and the site there, and `hoop agent` here. */
-  static async open() {
+  /** A relay and the site there, and `hoop agent` here. `isEntrusted`: the site is entrusted to the relay, and browsers that trust `authority` take the agent for it. */
+  static async open({ isEntrusted = false } = {}) {
     const elsewhere = new Elsewhere();
     elsewhere.#folder = await mkdtemp(path.join(tmpdir(), "hoop-elsewhere-"));
     try {
-      await elsewhere.#build();
+      await elsewhere.#build(isEntrusted);
     } catch (error) {
       await elsewhere.close();
       throw error;
@@ -40,7 +41,7 @@ export class Elsewhere {
     return elsewhere;
   }
 
-  async #build() {
+  async #build(isEntrusted) {
     const file = (name) => path.join(this.#folder, name);
     const holder = await start("unshare", ["--net", "sh", "-c", "echo it is there; exec sleep infinity"], { ready: "it is there" });
     this.#programs.push(holder);
@@ -71,10 +72,16 @@ export class Elsewhere {
     await writeFile(file("hosts"), `${SITE_ADDRESS} ${SITE_NAME}\n`);
     const relay = ["sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', file("hosts"), HOOP, "relay", "--listen", `${RELAY}:4669`];
     this.#programs.push(await start(this.#inside[0], [
-      ...this.#inside.slice(1), "unshare", "--mount", ...relay, "--allow", SITE_ADDRESS, "--devices", file("devices.toml"),
+      ...this.#inside.slice(1), "unshare", "--mount", ...relay, "--allow", SITE_ADDRESS, "--devices", file("devices.toml"), "--ca", file("site.pem"),
       "--tls-cert", file("relay.pem"), "--tls-key", file("relay-key.pem"),
     ], { ready: "listening on" }));
-    this.#programs.push(await start(HOOP, ["agent", "--relay", file("laptop.toml")], { ready: "listening on", environment: { XDG_RUNTIME_DIR: "" } }));
+    const shown = [];
+    if (isEntrusted) {
+      await exec(HOOP, ["agent", "trust", SITE_NAME, "--output", file("authority")]);
+      this.authority = file("authority.crt");
+      shown.push("--authority", file("authority"));
+    }
+    this.#programs.push(await start(HOOP, ["agent", "--relay", file("laptop.toml"), ...shown], { ready: "listening on", environment: { XDG_RUNTIME_DIR: "" } }));
   }
 
   /** Nothing gets through any more, and nothing here says so. */

@@ -1,0 +1,47 @@
+// Browsers that trust the authority of `hoop agent trust`: their requests to an entrusted host are made by the relay.
+
+import "./namespace.js";
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { BROWSERS, launch } from "./browsers.js";
+import { Elsewhere } from "./elsewhere.js";
+
+const IMAGES = 150;
+const OUTAGE_MS = 2_000;
+const LIMITS = { timeout: 120_000 };
+
+let elsewhere;
+before(async () => {
+  elsewhere = await Elsewhere.open({ isEntrusted: true });
+});
+after(() => elsewhere?.close());
+
+for (const name of BROWSERS) {
+  describe(name, () => {
+    let running;
+    before(async () => {
+      running = await launch(name, { proxyPac: elsewhere.proxyPac, authority: elsewhere.authority });
+    });
+    after(() => running?.close());
+
+    test(`a page of ${IMAGES} images comes over HTTP/2 by way of the relay, and is whole after an outage`, LIMITS, async () => {
+      const page = await running.browser.newPage();
+      elsewhere.hold(IMAGES / 2, null);
+      const answered = page.goto(`${elsewhere.secureOrigin}/`, { waitUntil: "load" });
+      await elsewhere.held();
+      await elsewhere.darken();
+      elsewhere.release();
+      await new Promise((resolve) => setTimeout(resolve, OUTAGE_MS));
+      await elsewhere.lighten();
+      const response = await answered;
+      assert.equal(response.headers().via, "1.1 hoop");
+      const seen = await page.evaluate(() => {
+        const protocols = performance.getEntriesByType("resource").map((entry) => entry.nextHopProtocol);
+        const loaded = [...document.images].filter((image) => image.complete && image.naturalWidth === 1).length;
+        return { loaded, protocols: [...new Set(protocols)] };
+      });
+      assert.deepEqual(seen, { loaded: IMAGES, protocols: ["h2"] });
+      await page.close();
+    });
+  });
+}
