@@ -37,11 +37,19 @@ impl Window {
         self.released
     }
 
-    /// More has come.
+    /// More has come. Short pieces are joined, so that few are in memory however short they come: of those shorter than [`PIECE_WHOLE`] that follow each other, each is less than half of the
+    /// one before it. A byte is copied a dozen times for that, if it comes alone.
     pub(super) fn push(&mut self, bytes: Bytes) {
         self.end += bytes.len() as u64;
-        let is_short = bytes.len() < PIECE_WHOLE;
-        self.memory.push_back(if is_short { Bytes::copy_from_slice(&bytes) } else { bytes });
+        if bytes.len() >= PIECE_WHOLE {
+            return self.memory.push_back(bytes);
+        }
+        let mut piece = bytes.to_vec();
+        let is_joined = |last: &mut Bytes, piece: &[u8]| last.len() < PIECE_WHOLE && last.len() <= 2 * piece.len();
+        while let Some(last) = self.memory.pop_back_if(|last| is_joined(last, &piece)) {
+            piece.splice(..0, last);
+        }
+        self.memory.push_back(piece.into());
     }
 
     /// Nobody needs what lies before `offset`.
@@ -170,6 +178,20 @@ mod tests {
             buffer.resize(len, 7);
             window.push(buffer.split().freeze());
             assert_eq!(!buffer.try_reclaim(64 << 10), is_held, "{len}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_comes_in_short_pieces_has_few_of_them_in_memory() {
+        for most in [1, 2, 100, 5_000] {
+            let (mut rng, mut window) = (Pcg64Mcg::seed_from_u64(most), Window::new(0, 0));
+            while window.end() < 1 << 20 {
+                let len = 1 + u64::from(rng.next_u32()) % most;
+                window.push((window.end()..window.end() + len).map(byte).collect());
+            }
+            let pieces = window.memory.len();
+            assert!(pieces <= (1 << 20) / PIECE_WHOLE + 16, "{pieces} pieces, each of {most} bytes at most");
+            assert!(window.memory.iter().flatten().zip(0..).all(|(got, at)| *got == byte(at)));
         }
     }
 
