@@ -19,8 +19,32 @@ use tokio::time::{sleep, timeout};
 /// How long a connection has to shut down after its answer.
 pub(super) const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
 
-/// An origin that has broken off is asked for the rest after so long, in milliseconds, again and again, for about a minute in which nothing comes.
+/// An origin that has broken off is asked for the rest after so long, in milliseconds, again and again, for about a minute in which less than [`PROGRESS`] comes.
 const AGAIN_AFTER: [u64; 9] = [100, 400, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000, 15_000];
+
+/// One that gives so much before it breaks off again is asked anew as soon as before, in bytes. Each time is a connection of the device's share: an origin that gives a byte each time would use
+/// it up.
+const PROGRESS: u64 = 64 << 10;
+
+/// How often an origin was asked for the rest, and when it is next.
+#[derive(Debug)]
+struct Patience {
+    tries: usize,
+    /// How much was there when it was last asked at once.
+    had: u64,
+}
+
+impl Patience {
+    /// After how long an origin is asked again that broke off after so many bytes. None: not again.
+    fn next(&mut self, has: u64) -> Option<Duration> {
+        if has - self.had >= PROGRESS {
+            (self.tries, self.had) = (0, has);
+        }
+        let after = AGAIN_AFTER.get(self.tries)?;
+        self.tries += 1;
+        Some(Duration::from_millis(*after))
+    }
+}
 
 /// A body that comes, and the connection that it comes over.
 struct Source {
@@ -66,7 +90,7 @@ async fn bring(
     device: DeviceId,
     origins: &Origins,
 ) {
-    let (mut tries, mut had) = (0, object.came().0);
+    let mut patience = Patience { tries: 0, had: object.came().0 };
     loop {
         let code = match source.take() {
             None => codes::BROKEN,
@@ -93,12 +117,8 @@ async fn bring(
         if version.is_whole(has) {
             return object.end(Ok(())).await;
         }
-        if has > had {
-            (tries, had) = (0, has);
-        }
-        let Some(after) = AGAIN_AFTER.get(tries) else { return object.end(Err(code)).await };
-        tries += 1;
-        sleep(Duration::from_millis(*after)).await;
+        let Some(after) = patience.next(has) else { return object.end(Err(code)).await };
+        sleep(after).await;
         tracing::debug!(has, "an origin broke off, and is asked for the rest");
         let rest = Request::from_parts(version.rest(request, has), empty());
         match origins.send(device, rest).await {
@@ -158,4 +178,18 @@ pub(super) fn section(mut head: response::Parts) -> Result<Vec<u8>, u64> {
         return Err(codes::NO_HTTP);
     }
     Ok(section)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_that_gives_a_byte_each_time_is_asked_for_a_minute_at_most() {
+        let mut patience = Patience { tries: 0, had: 0 };
+        let asked: Vec<_> = (1..100).map_while(|has| patience.next(has)).collect();
+        assert_eq!(asked.len(), AGAIN_AFTER.len());
+        let mut patience = Patience { tries: 0, had: 0 };
+        assert!((1..100).all(|times| patience.next(times * PROGRESS) == Some(Duration::from_millis(AGAIN_AFTER[0]))));
+    }
 }
