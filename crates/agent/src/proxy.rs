@@ -236,12 +236,12 @@ fn of_origin(mut response: Response<Body>) -> Result<Response<Body>, Failure> {
 }
 
 /// Whether a `Proxy-Status` says anything of this proxy (RFC 9209 §2), or might to a lenient reader. Its name is a token or a string there. Each comma counts as one between members,
-/// and each backslash as an escape.
+/// each backslash as an escape, and either case as the same; a list within brackets begins as its first member does.
 fn names_us(value: &HeaderValue) -> bool {
     value.as_bytes().split(|byte| *byte == b',').any(|member| {
-        let name = member.trim_ascii_start();
-        let name = name.strip_prefix(b"\"").unwrap_or(name);
-        let name: Vec<_> = name.iter().filter(|byte| **byte != b'\\').copied().collect();
+        let is_before = |byte: &&u8| byte.is_ascii_whitespace() || [b'(', b'"', b'\\'].contains(byte);
+        let name = member.iter().skip_while(is_before).filter(|byte| **byte != b'\\');
+        let name: Vec<_> = name.map(u8::to_ascii_lowercase).collect();
         name.strip_prefix(b"hoop").is_some_and(|rest| !rest.first().is_some_and(is_token))
     })
 }

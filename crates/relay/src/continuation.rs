@@ -2,13 +2,15 @@
 //!
 //! Pure: what is to be asked, and whether what comes is the rest. Both ends use it: a relay when an origin breaks off, a device when a relay was replaced by one that knows nothing.
 
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_RANGE, RANGE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_RANGE, RANGE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, request, response};
 
 /// What shows that an answer is of the same version as an earlier one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Version {
     etag: HeaderValue,
+    /// How its body is coded: some servers give the same tag to all codings, though that is none that a strong one is for (RFC 9110 §8.8.3.3).
+    coding: Option<HeaderValue>,
     /// How long the whole body is, if that was said.
     length: Option<u64>,
 }
@@ -23,13 +25,14 @@ impl Version {
             && !request.headers.contains_key(IF_RANGE);
         // What is not ASCII could not be noted.
         let etag = only(&answer.headers, ETAG).filter(|etag| is_strong(etag) && etag.to_str().is_ok())?.clone();
-        is_whole.then(|| Self { etag, length: length(&answer.headers) })
+        let coding = answer.headers.get(CONTENT_ENCODING).cloned();
+        is_whole.then(|| Self { etag, coding, length: length(&answer.headers) })
     }
 
     /// A version with this strong tag, as was noted of an earlier answer. None: it is no such tag.
     pub fn new(etag: &str, length: Option<u64>) -> Option<Self> {
         let etag = HeaderValue::try_from(etag).ok().filter(is_strong)?;
-        Some(Self { etag, length })
+        Some(Self { etag, coding: None, length })
     }
 
     /// Its tag.
@@ -59,7 +62,10 @@ impl Version {
     /// How many bytes of this answer's body come before `from`: 0 if the server gives what was asked for, `from` if it gives the whole. None: it is no answer of this version. What it says of
     /// the length of the whole is known from then on.
     pub fn before(&mut self, answer: &response::Parts, from: u64) -> Option<u64> {
-        if only(&answer.headers, ETAG) != Some(&self.etag) {
+        // A part need not say it again (RFC 9110 §15.3.7).
+        let is_coded_otherwise =
+            answer.headers.get(CONTENT_ENCODING).is_some_and(|coding| Some(coding) != self.coding.as_ref());
+        if only(&answer.headers, ETAG) != Some(&self.etag) || is_coded_otherwise {
             return None;
         }
         let (before, told) = match answer.status {
@@ -164,6 +170,21 @@ mod tests {
         let part = answer(206, &[("etag", "\"v1\""), ("content-range", "bytes 70-99/100")]);
         assert_eq!(version.before(&part, 70), Some(0));
         assert!(version.is_short(99) && version.is_whole(100) && !version.is_short(100));
+    }
+
+    #[test]
+    fn a_part_that_is_coded_in_another_way_is_of_another_version() {
+        let (first, gzip, v1) = (request(&[]), ("content-encoding", "gzip"), ("etag", "\"v1\""));
+        let range = ("content-range", "bytes 70-99/100");
+        for (whole, part, before) in [
+            (&[v1][..], &[v1, range, gzip][..], None),
+            (&[v1, gzip], &[v1, range, gzip], Some(0)),
+            (&[v1, gzip], &[v1, range], Some(0)),
+            (&[v1, gzip], &[v1, range, ("content-encoding", "br")], None),
+        ] {
+            let mut version = Version::of(&first, &answer(200, whole)).unwrap();
+            assert_eq!(version.before(&answer(206, part), 70), before, "{whole:?} {part:?}");
+        }
     }
 
     #[test]

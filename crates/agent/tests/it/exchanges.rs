@@ -199,6 +199,9 @@ async fn an_origin_does_not_speak_as_the_agent() {
         "a,\t\t\"hoop\"",
         "\"h\\oop\"; error=x",
         "\"hoop; error=x",
+        "HOOP; error=x",
+        "(hoop); error=x",
+        "( \"Hoop\" a); error=x",
     ];
     let of_others = ["hooper; error=x", "\"hooper\"; error=x", "a; details=\"hoop\"", "\"a hoop\""];
     let fields: String = spoken.iter().chain(&of_others).map(|value| format!("Proxy-Status: {value}\r\n")).collect();

@@ -17,10 +17,10 @@ pub const HOP_BY_HOP: [&str; 11] = [
     "upgrade",
 ];
 
-/// What `Connection` names (RFC 9110 §7.6.1).
+/// What `Connection` names (RFC 9110 §7.6.1), as far as it is text: something else between two commas hides no other name.
 pub fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).map(str::trim)
+    let options = headers.get_all(CONNECTION).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    options.filter_map(|option| std::str::from_utf8(option).ok()).map(str::trim)
 }
 
 /// An answer has another transfer coding than `chunked`, which hyper does not undo, or lengths that disagree or are none.
@@ -69,6 +69,16 @@ pub fn end_hop(headers: &mut HeaderMap) {
 mod tests {
     use super::*;
     use http::HeaderValue;
+
+    #[test]
+    fn fields_that_connection_names_go_whatever_else_it_says() {
+        let connection = HeaderValue::from_bytes(b"close, \xe9, x-one,,x\x80y ,X-Two").unwrap();
+        let fields =
+            ["x-one", "x-two", "x-three"].map(|name| (HeaderName::from_static(name), HeaderValue::from_static("1")));
+        let mut headers: HeaderMap = fields.into_iter().chain([(CONNECTION, connection)]).collect();
+        end_hop(&mut headers);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-three"]);
+    }
 
     /// Of an answer to HEAD hyper reads no length.
     #[test]
