@@ -2,7 +2,7 @@
 
 use super::fetch::{SHUTDOWN_MAX, fetch, fetch_rest, section};
 use super::objects::{Object, ObjectStore};
-use super::origins::{Answered, Origins};
+use super::origins::{Answered, InUse, Origins, ended};
 use crate::codes;
 use crate::exchange::{FlowBody, put, read_head};
 use crate::wire::resumed;
@@ -115,8 +115,8 @@ async fn read_request(mut reader: FlowReader) -> Result<(Request<Body>, bytes::B
 /// Sends a request, and passes the answer on as fast as the device takes it.
 async fn pass(request: Request<Body>, name: FlowName, origins: &Origins, writer: &mut FlowWriter) -> Result<(), u64> {
     // What is not kept ends with this.
-    let Answered { response, connection, in_use: _in_use } = origins.send(name.device, request).await?;
-    write_response(response, writer).await?;
+    let Answered { response, connection, in_use } = origins.send(name.device, request).await?;
+    write_response(response, in_use.as_ref(), writer).await?;
     if let Some(mut connection) = connection {
         // It shuts down by itself, unless some of the request is left that its origin does not read.
         let _ = timeout(SHUTDOWN_MAX, connection.join_next()).await;
@@ -124,7 +124,11 @@ async fn pass(request: Request<Body>, name: FlowName, origins: &Origins, writer:
     Ok(())
 }
 
-async fn write_response(response: Response<Incoming>, writer: &mut FlowWriter) -> Result<(), u64> {
+async fn write_response(
+    response: Response<Incoming>,
+    in_use: Option<&InUse>,
+    writer: &mut FlowWriter,
+) -> Result<(), u64> {
     let (head, mut body) = response.into_parts();
     let section = section(head)?;
     // A flow that is over says so itself.
@@ -139,6 +143,7 @@ async fn write_response(response: Response<Incoming>, writer: &mut FlowWriter) -
             writer.write_chunk(data).await.map_err(over)?;
         }
     }
+    ended(&body, in_use)?;
     writer.shutdown().await.map_err(over)
 }
 

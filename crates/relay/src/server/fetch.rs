@@ -1,7 +1,7 @@
 //! Fetches an answer into its [`Object`], at the origin's pace, and goes on where the origin broke off ([`fetch`]).
 
 use super::objects::Object;
-use super::origins::{Answered, InUse, Origins};
+use super::origins::{Answered, InUse, Origins, ended};
 use crate::codes;
 use crate::continuation::Version;
 use crate::exchange::{SECTION_BYTES, via};
@@ -52,7 +52,7 @@ struct Source {
     /// How many bytes are there already.
     skips: u64,
     connection: Option<JoinSet<()>>,
-    _in_use: Option<InUse>,
+    in_use: Option<InUse>,
 }
 
 /// Sends the request, and puts what comes into the object.
@@ -139,7 +139,7 @@ async fn bring(
 
 fn split(Answered { response, connection, in_use }: Answered, skips: u64) -> (response::Parts, Source) {
     let (head, body) = response.into_parts();
-    (head, Source { body, skips, connection, _in_use: in_use })
+    (head, Source { body, skips, connection, in_use })
 }
 
 /// Puts what comes into the object, which has so many bytes at most.
@@ -161,6 +161,7 @@ async fn copy(source: &mut Source, most: Option<u64>, object: &Object) -> Result
             object.push(data).await;
         }
     }
+    ended(&source.body, source.in_use.as_ref())?;
     if source.skips > 0 { Err(codes::BROKEN) } else { Ok(()) }
 }
 

@@ -76,8 +76,19 @@ pub(crate) struct Answered {
     pub response: Response<Incoming>,
     /// A connection that is not kept. It ends when this is dropped, also where its origin neither reads nor closes.
     pub connection: Option<JoinSet<()>>,
-    /// A connection that others use, too. It is kept at least until this is dropped.
+    /// A connection that others use, too, by HTTP/2. It is kept at least until this is dropped.
     pub in_use: Option<InUse>,
+}
+
+/// Whether a body has come to its end that gives no more. A stream of HTTP/2 that was reset ends as if it had, if its origin says that nothing is wrong: hyper makes no error of that.
+///
+/// # Errors
+/// [`codes::BROKEN`]: it was reset.
+pub(crate) fn ended(body: &Incoming, in_use: Option<&InUse>) -> Result<(), u64> {
+    match in_use {
+        Some(_) if !http_body::Body::is_end_stream(body) => Err(codes::BROKEN),
+        _ => Ok(()),
+    }
 }
 
 impl Origins {
