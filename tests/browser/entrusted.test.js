@@ -7,8 +7,10 @@ import { BROWSERS, launch } from "./browsers.js";
 import { Elsewhere } from "./elsewhere.js";
 
 const IMAGES = 150;
-const OUTAGE_MS = 2_000;
-const LIMITS = { timeout: 120_000 };
+/** How long there is no network: `HOOP_OUTAGE_SECS` makes it more. */
+const OUTAGE_MS = Number(process.env.HOOP_OUTAGE_SECS ?? 2) * 1_000;
+const PATIENCE_MS = OUTAGE_MS + 120_000;
+const LIMITS = { timeout: PATIENCE_MS };
 
 let elsewhere;
 before(async () => {
@@ -20,14 +22,14 @@ for (const name of BROWSERS) {
   describe(name, () => {
     let running;
     before(async () => {
-      running = await launch(name, { proxyPac: elsewhere.proxyPac, authority: elsewhere.authority });
+      running = await launch(name, { proxyPac: elsewhere.proxyPac, authority: elsewhere.authority, commandMs: PATIENCE_MS });
     });
     after(() => running?.close());
 
     test(`a page of ${IMAGES} images comes over HTTP/2 by way of the relay, and is whole after an outage`, LIMITS, async () => {
       const page = await running.browser.newPage();
       elsewhere.hold(IMAGES / 2, null);
-      const answered = page.goto(`${elsewhere.secureOrigin}/`, { waitUntil: "load" });
+      const answered = page.goto(`${elsewhere.secureOrigin}/`, { waitUntil: "load", timeout: PATIENCE_MS });
       await elsewhere.held();
       await elsewhere.darken();
       elsewhere.release();
