@@ -22,10 +22,10 @@ use tokio::net::TcpListener;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
 
 /// An authority of the test's own, which relays believe in this folder.
-struct Ca(Issuer<'static, KeyPair>);
+pub struct Ca(Issuer<'static, KeyPair>);
 
 impl Ca {
-    fn new(folder: &Path) -> Self {
+    pub fn new(folder: &Path) -> Self {
         let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::default());
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         std::fs::write(folder.join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
@@ -33,7 +33,7 @@ impl Ca {
     }
 
     /// A server's TLS that has a certificate for this host.
-    fn tls(&self, host: &str, protocols: &[&str], change: impl FnOnce(&mut CertificateParams)) -> TlsAcceptor {
+    pub fn tls(&self, host: &str, protocols: &[&str], change: impl FnOnce(&mut CertificateParams)) -> TlsAcceptor {
         let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::new(vec![host.to_owned()]).unwrap());
         change(&mut params);
         let certificate = params.signed_by(&key, &self.0).unwrap();

@@ -3,6 +3,7 @@
 
 mod entrusted;
 mod exchanges;
+mod hostile;
 mod house;
 mod lost;
 mod proxy;
