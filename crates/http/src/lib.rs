@@ -3,6 +3,7 @@
 //! - [`Problem`] and its [`Code`]s: every refusal that crosses the wire (RFC 9457), one table.
 //! - [`Server`]: a bounded HTTP/1.1 server loop over TCP or TLS, with graceful shutdown.
 //! - [`Interim`]: interim answers, such as 104.
+//! - [`Presence`]: has a request end when its client leaves.
 //! - [`RequestBody`]: a request's body, which takes little memory however many come at once.
 //! - [`events`]: an answer that is a stream of server-sent events.
 //! - [`metrics`]: numbers for whoever runs a role, in the text format of Prometheus.
@@ -40,6 +41,7 @@ pub use server::interim::Interim;
 pub use server::metrics;
 pub use server::pace::LeastRate;
 pub use server::paced::{Late, PacedBody};
+pub use server::presence::Presence;
 pub use server::request_body::RequestBody;
 pub use server::splice::SpliceChunk;
 pub use server::{Crowd, Peer, ServeError, Server, ServerLimits};

@@ -6,6 +6,7 @@ pub(crate) mod interim;
 pub mod metrics;
 pub(crate) mod pace;
 pub(crate) mod paced;
+pub(crate) mod presence;
 pub(crate) mod request_body;
 pub(crate) mod splice;
 mod turns;
@@ -19,6 +20,7 @@ use crate::server::gate::{Gate, HeadLimits, Watch};
 use crate::server::interim::{InterimIo, Outbox};
 use crate::server::pace::LeastRate;
 use crate::server::paced::Paced;
+use crate::server::presence::Presence;
 use crate::server::request_body::{RawSocket, SharedStream};
 use crate::server::turns::Turns;
 use hoop_units::Prefix;
@@ -226,13 +228,14 @@ impl Server {
             let (tls, turns) = (self.tls.clone(), turns.clone());
             connections.spawn(async move {
                 let Some(held) = held else { return refuse(&stream) };
+                let stream = SharedStream::new(stream);
                 let Some(tls) = tls else {
-                    let (mut next, mut is_new) = (Some(SharedStream::new(stream)), true);
+                    let (mut next, mut is_new) = (Some(stream), true);
                     while let Some(stream) = next {
-                        let direct = stream.direct();
-                        let way = Way { peer, direct: Some(direct.clone()), is_new };
+                        let socket = stream.direct();
+                        let way = Way { peer, socket: socket.clone(), is_new };
                         let well = converse(stream, way, &handler, &limits, &mut shutdown, &held);
-                        next = if well.await { direct.again() } else { None };
+                        next = if well.await { socket.again() } else { None };
                         is_new = false;
                     }
                     return;
@@ -247,7 +250,7 @@ impl Server {
                 match shaken {
                     Ok(Ok(mut stream)) => {
                         stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER_BYTES));
-                        let way = Way { peer, direct: None, is_new: true };
+                        let way = Way { peer, socket: stream.get_ref().0.direct(), is_new: true };
                         converse(stream, way, &handler, &limits, &mut shutdown, &held).await;
                     }
                     Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
@@ -302,15 +305,15 @@ async fn accept(
 
 /// The server's half of a TLS handshake. What comes after the ClientHello waits for its turn: that is what costs.
 async fn shake_hands(
-    stream: TcpStream,
+    stream: SharedStream,
     client: IpAddr,
     tls: Arc<ServerConfig>,
     turns: &Turns,
-) -> io::Result<TlsStream<TcpStream>> {
+) -> io::Result<TlsStream<SharedStream>> {
     let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
     let rest = async move {
         // Whoever has reset the connection meanwhile costs no signature.
-        match hello.io.take_error()? {
+        match hello.io.direct().take_error()? {
             Some(error) => Err(error),
             None => hello.into_stream(tls).await,
         }
@@ -333,8 +336,8 @@ fn refuse(stream: &TcpStream) {
 /// What requests come over.
 struct Way {
     peer: Peer,
-    /// The connection itself, if it is not TLS.
-    direct: Option<RawSocket>,
+    /// The connection itself, below TLS if there is any.
+    socket: RawSocket,
     /// No request has come over it before.
     is_new: bool,
 }
@@ -357,7 +360,7 @@ impl Drop for Answered {
 /// Serves one connection until it ends or `shutdown` has let its last request finish. Whether it ended as it should, and of itself.
 async fn converse<S, H, F>(
     stream: S,
-    Way { peer, direct, is_new }: Way,
+    Way { peer, socket, is_new }: Way,
     handler: &H,
     limits: &ServerLimits,
     shutdown: &mut Shutdown,
@@ -368,7 +371,8 @@ where
     H: Fn(Request<Incoming>, Peer) -> F,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    let (outbox, watch, direct) = (Outbox::default(), Watch::default(), direct.as_ref());
+    let (outbox, watch, presence) = (Outbox::default(), Watch::default(), Presence::default());
+    let direct = (!peer.tls).then_some(&socket);
     let (place, ip) = (held.place().cloned(), peer.address.ip());
     let resting = limits.crowd.as_ref().map_or(0, |crowd| crowd.resting(ip));
     let heads = HeadLimits {
@@ -377,7 +381,8 @@ where
         time: limits.head_timeout,
         idle: limits.idle_timeout,
     };
-    let stream = Gate::new(InterimIo::new(stream, outbox.clone()), watch.clone(), heads, is_new, place.clone());
+    let stream = InterimIo::new(stream, outbox.clone());
+    let stream = Gate::new(stream, watch.clone(), heads, is_new, place.clone(), presence.clone());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         // The gate has an eye on it.
@@ -392,6 +397,7 @@ where
                 let answered = Answered { watch: watch.clone(), rests };
                 place.iter().for_each(|place| place.brings(head_bytes(&request)));
                 place.iter().for_each(|place| drop(request.extensions_mut().insert(place.clone())));
+                request.extensions_mut().insert(presence.clone());
                 outbox.open(&mut request);
                 direct.iter().for_each(|direct| drop(request.extensions_mut().insert((*direct).clone())));
                 let keep_alive = keeps_alive(&request);
@@ -417,7 +423,8 @@ where
             }),
         )
         .with_upgrades();
-    let mut connection = pin!(connection);
+    let is_asked = || watch.is_asked() && !watch.has_changed_protocol();
+    let (mut connection, mut lost) = (pin!(connection), pin!(presence.lost(is_asked, &socket)));
     let (result, of_itself) = loop {
         tokio::select! {
             result = &mut connection => break (result, true),
@@ -439,6 +446,11 @@ where
                     tracing::debug!(peer = %peer.address, "a connection makes room for another");
                     return false;
                 }
+            }
+            () = &mut lost => {
+                socket.forgets();
+                tracing::debug!(peer = %peer.address, "a client has left before its answer");
+                return false;
             }
             () = shutdown.requested() => {
                 connection.as_mut().graceful_shutdown();

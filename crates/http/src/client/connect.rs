@@ -1,10 +1,12 @@
 //! Connections to an [`Origin`]: [`Connector`].
 
 use super::interim::{INTERIM_MAX, limit_interim};
-use crate::message::body::Body;
+use crate::message::body::{Body, BodyError, streamed};
 use crate::message::origin::Origin;
+use bytes::Bytes;
 use http::{Request, Response};
-use hyper::body::Incoming;
+use http_body::{Frame, SizeHint};
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -13,7 +15,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -330,6 +334,52 @@ impl EndsOnDrop {
     /// The connection goes on.
     pub fn keep(mut self) {
         self.0 = None;
+    }
+
+    /// An answer's body. The connection ends if it is given up before its end, and goes on after that.
+    pub fn unless_read(self, answer: Incoming) -> Body {
+        let mut body = EndsUnlessRead { body: answer, ends: Some(self) };
+        body.look();
+        streamed(body)
+    }
+}
+
+struct EndsUnlessRead {
+    body: Incoming,
+    ends: Option<EndsOnDrop>,
+}
+
+impl EndsUnlessRead {
+    /// Lets the connection go on if the body is at its end.
+    fn look(&mut self) {
+        if self.body.is_end_stream() {
+            self.ends.take().into_iter().for_each(EndsOnDrop::keep);
+        }
+    }
+}
+
+impl http_body::Body for EndsUnlessRead {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        match &frame {
+            None => self.ends.take().into_iter().for_each(EndsOnDrop::keep),
+            Some(_) => self.look(),
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -9,7 +9,8 @@
 //! chunks no further head is taken: its answer ends the connection. So chunks are read in one place only. A connection that has changed its
 //! protocol passes as it is.
 //!
-//! While a request is not answered, nothing more is read than shows whether its client is still there: the next head waits in the socket.
+//! While a request is not answered, nothing more is read than shows whether its client is still there: the next head waits in the socket. Once
+//! something has come, the socket itself is asked ([`Presence`]).
 //!
 //! Bounds: one head in memory, and what came behind it in the same read.
 
@@ -17,6 +18,7 @@ use crate::message::head::{Extent, Framing, Head, extent, inspect};
 use crate::message::lines::Lines;
 use crate::message::problem::{Code, Problem};
 use crate::places::Place;
+use crate::server::presence::Presence;
 use parking_lot::Mutex;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -128,6 +130,7 @@ pub(crate) struct Gate<S> {
     writes: bool,
     /// The connection's place, if it has one.
     place: Option<Place>,
+    presence: Presence,
 }
 
 /// What comes next.
@@ -154,7 +157,14 @@ enum Awaited {
 
 impl<S> Gate<S> {
     /// `is_new`: no head has come over this connection before.
-    pub(crate) fn new(stream: S, watch: Watch, limits: HeadLimits, is_new: bool, place: Option<Place>) -> Self {
+    pub(crate) fn new(
+        stream: S,
+        watch: Watch,
+        limits: HeadLimits,
+        is_new: bool,
+        place: Option<Place>,
+        presence: Presence,
+    ) -> Self {
         Self {
             stream,
             watch,
@@ -170,6 +180,7 @@ impl<S> Gate<S> {
             waits_for: None,
             writes: false,
             place,
+            presence,
         }
     }
 
@@ -178,6 +189,7 @@ impl<S> Gate<S> {
         let mut state = self.watch.0.lock();
         state.heads += 1;
         state.is_last = head.body == Framing::Chunked;
+        self.presence.begin();
         self.waits_for = None;
         self.next = match head.body {
             Framing::Chunked => Next::Rest,
@@ -400,7 +412,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
                     return Poll::Ready(Ok(()));
                 }
                 // Nobody waits for what comes before the answer; but whether the other end is still there has to be noticed.
-                Next::Undecided if gate.held.len() >= gate.limits.bytes => return Poll::Pending,
+                Next::Undecided if gate.held.len() >= gate.limits.bytes => {
+                    gate.presence.need();
+                    return Poll::Pending;
+                }
                 Next::Undecided => {
                     if !ready!(gate.poll_hold(context, buffer))? {
                         return Poll::Ready(Ok(()));
@@ -409,6 +424,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
                 Next::Head if !gate.watch.rests() => {
                     gate.is_stopped = true;
                     if !gate.held.is_empty() {
+                        gate.presence.need();
                         return Poll::Pending;
                     }
                     if !ready!(gate.poll_hold(context, &mut buffer.take(AHEAD)))? {
@@ -505,7 +521,7 @@ mod tests {
     async fn a_head_behind_a_request_waits_in_the_socket_until_that_is_answered() {
         let (ours, mut theirs) = tokio::io::duplex(40_000);
         let watch = Watch::default();
-        let mut gate = Gate::new(ours, watch.clone(), LIMITS, true, None);
+        let mut gate = Gate::new(ours, watch.clone(), LIMITS, true, None, Presence::default());
         let head = format!("GET / HTTP/1.1\r\nHost: x\r\nA: {}\r\n\r\n", "a".repeat(31_000));
         let mut got = vec![0; head.len()];
         theirs.write_all(head.as_bytes()).await.unwrap();
@@ -532,7 +548,7 @@ mod tests {
     async fn a_client_that_leaves_while_it_waits_is_noticed() {
         let (ours, mut theirs) = tokio::io::duplex(40_000);
         let watch = Watch::default();
-        let mut gate = Gate::new(ours, watch.clone(), LIMITS, true, None);
+        let mut gate = Gate::new(ours, watch.clone(), LIMITS, true, None, Presence::default());
         theirs.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         assert!(gate.read(&mut [0; 1_000]).await.unwrap() > 0 && watch.request().is_none());
         drop(theirs);

@@ -319,7 +319,7 @@ struct Inner {
     drained: Notify,
 }
 
-/// The plain TCP connection that a request came over.
+/// The TCP connection that a request came over. A handler has it only if it is plain.
 #[derive(Clone, Debug)]
 pub(crate) struct RawSocket(Arc<Inner>);
 
@@ -367,6 +367,43 @@ impl RawSocket {
     pub(crate) fn has_unread(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         SockRef::from(self.0.socket.read.lock().as_ref()).peek(&mut byte).is_ok_and(|bytes| bytes > 0)
+    }
+
+    /// Whether nothing more comes from the other end, read or not; never of a connection from which a body was taken over: whoever took it has the end of it.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn has_left(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        if self.0.taken.load(Ordering::Relaxed) {
+            return false;
+        }
+        let half = self.0.socket.read.lock();
+        let stream: &TcpStream = half.as_ref();
+        poll(&mut [PollFd::new(stream, PollFlags::RDHUP)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Nobody can tell on other systems.
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn has_left(&self) -> bool {
+        false
+    }
+
+    /// How many bytes have come that nobody has read.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn unread(&self) -> u64 {
+        let half = self.0.socket.read.lock();
+        let stream: &TcpStream = half.as_ref();
+        rustix::io::ioctl_fionread(stream).unwrap_or(0)
+    }
+
+    /// Nobody can tell on other systems.
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn unread(&self) -> u64 {
+        0
+    }
+
+    /// What has gone wrong with the connection meanwhile.
+    pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        SockRef::from(self.0.socket.read.lock().as_ref()).take_error()
     }
 
     /// What was written and has not gone is forgotten once the connection is closed, and the other end is told by a reset. Otherwise the kernel would keep it for a minute and a half.
