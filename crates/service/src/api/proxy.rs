@@ -18,7 +18,8 @@ use crate::receive::source::PIECE;
 use crate::replay::application::Application;
 use crate::replay::left_behind::LeftBehind;
 use hoop_http::{
-    Body, Code, HOP_BY_HOP, Late, LeastRate, Lines, PacedBody, Place, Problem, Shutdown, empty, settle_length, streamed,
+    Body, Code, HOP_BY_HOP, Late, LeastRate, Lines, PacedBody, Place, Presence, Problem, Shutdown, empty,
+    settle_length, streamed,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::{Body as _, Incoming};
@@ -65,6 +66,8 @@ impl Proxy {
         if request.method() == Method::CONNECT {
             return Err(Problem::new(Code::MethodNotAllowed, "this is no forward proxy"));
         }
+        // Whatever it waits for: the application, or room for its body there.
+        Presence::of(request.extensions()).iter().for_each(Presence::need);
         let protocol = wanted(&request);
         let near = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
         let (outgoing, late) =
@@ -79,6 +82,8 @@ impl Proxy {
             Problem::new(Code::UpstreamUnreachable, "")
         };
         let mut connection = self.application.connect().await.map_err(|error| unreachable(&error))?;
+        // Else it would live on with a body that the application does not read.
+        let ends = connection.ends_on_drop();
         let mut response = connection.send(outgoing).await.map_err(|error| match late.is_late() {
             true => self.too_slow(),
             false if late.is_broken() => {
@@ -109,6 +114,7 @@ impl Proxy {
                 return Err(Problem::new(Code::UpstreamBroken, "it switches to a protocol that nobody asked for"));
             }
             let far = hyper::upgrade::on(&mut response);
+            ends.keep();
             let tunnel = Tunnel { near, far, place, idle: self.tunnel_idle };
             tokio::spawn(tunnel.run(shutdown.clone()));
             let mut response = response.map(|_| empty());
@@ -121,7 +127,7 @@ impl Proxy {
             // The oldest stream makes way.
             crowd::enter(place.as_ref(), Use::Events, client.address).await?;
         }
-        Ok(response.map(streamed))
+        Ok(response.map(|body| ends.unless_read(body)))
     }
 
     /// The request with a body that ends early if its sender is too slow, and who says so.

@@ -11,6 +11,7 @@ mod full;
 mod garbage;
 mod heads;
 mod keep_alive;
+mod leaving;
 mod lists;
 mod metrics;
 mod notes;
