@@ -283,7 +283,7 @@ fn address(number: u64) -> IpAddr {
 }
 
 async fn device(introduction: Introduction, address: IpAddr, to: String, is_busy: bool) {
-    let local = Local { address: Some(address), interface: None };
+    let local = Local { address: Some(address), ..Local::default() };
     let way = NetworkPath { name: "any".to_owned(), local, carrier_use: Use::Normal };
     let link = Link::start(&introduction, vec![way]).expect("a link");
     loop {

@@ -180,6 +180,11 @@ impl Dialer {
         self.found.lock()
     }
 
+    /// Where the server was when its name was looked up last; none, if it never was.
+    pub fn found_addresses(&self) -> Vec<IpAddr> {
+        self.found().clone()
+    }
+
     /// Waits until carriers of QUIC that were closed, and attempts that lost, have said so to their servers: for three round trips or so.
     pub async fn drained(&self) {
         if let Some(quic) = &self.quic {

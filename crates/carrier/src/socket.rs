@@ -14,6 +14,8 @@ pub struct Local {
     pub address: Option<IpAddr>,
     /// A network interface by its name (`SO_BINDTODEVICE`; on systems that have no such thing it is an error).
     pub interface: Option<String>,
+    /// The mark of its packets, by which the system's routing rules know them (`SO_MARK`; it takes `CAP_NET_ADMIN`, and Linux).
+    pub mark: Option<u32>,
 }
 
 impl Local {
@@ -27,7 +29,7 @@ impl Local {
 
     fn udp_at(&self, address: IpAddr) -> io::Result<UdpSocket> {
         let socket = udp_socket(SocketAddr::new(address, 0))?;
-        self.bind_interface(&socket)?;
+        self.choose_way(&socket)?;
         socket.bind(&SocketAddr::new(address, 0).into())?;
         Ok(socket.into())
     }
@@ -36,7 +38,7 @@ impl Local {
     pub(crate) fn tcp(&self, server: SocketAddr) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(server), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
-        self.bind_interface(&socket)?;
+        self.choose_way(&socket)?;
         if let Some(address) = self.address {
             socket.bind(&SockAddr::from(SocketAddr::new(address, 0)))?;
         }
@@ -44,18 +46,18 @@ impl Local {
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    fn bind_interface(&self, socket: &Socket) -> io::Result<()> {
-        match &self.interface {
-            Some(name) => socket.bind_device(Some(name.as_bytes())),
-            None => Ok(()),
-        }
+    fn choose_way(&self, socket: &Socket) -> io::Result<()> {
+        self.mark.map_or(Ok(()), |mark| socket.set_mark(mark))?;
+        self.interface.as_ref().map_or(Ok(()), |name| socket.bind_device(Some(name.as_bytes())))
     }
 
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    fn bind_interface(&self, _: &Socket) -> io::Result<()> {
-        match &self.interface {
-            Some(_) => Err(io::Error::new(io::ErrorKind::Unsupported, "this system binds no socket to an interface")),
-            None => Ok(()),
+    fn choose_way(&self, _: &Socket) -> io::Result<()> {
+        match (&self.interface, self.mark) {
+            (None, None) => Ok(()),
+            _ => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "this system binds no socket to an interface or a mark"))
+            }
         }
     }
 }

@@ -414,7 +414,11 @@ async fn packets_grow_to_the_largest_on_loopback() {
 async fn an_endpoint_leaves_by_the_address_and_the_interface_that_it_was_given() {
     let listener = quic_listener(V4, &QuicOptions::server(), QuicLimits::default());
     let address = listener.local_address().expect("an address");
-    let local = Local { address: Some("127.0.0.9".parse().expect("an address")), interface: Some("lo".into()) };
+    let local = Local {
+        address: Some("127.0.0.9".parse().expect("an address")),
+        interface: Some("lo".into()),
+        ..Local::default()
+    };
     let endpoint = QuicDevice::new(local.clone(), &TLS.device, &QuicOptions::device()).expect("an endpoint");
     let (_device, server) = soon(async { tokio::join!(endpoint.connect(address, NAME), listener.accept()) }).await;
     assert_eq!(Some(server.expect("a carrier").peer().ip()), local.address);

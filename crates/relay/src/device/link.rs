@@ -12,7 +12,9 @@ use hoop_endpoint::{CarrierId, Device, DeviceConfig, Use, ended};
 use hoop_units::Timestamp;
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use std::collections::BTreeSet;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -113,6 +115,8 @@ impl Absence {
 #[derive(Debug)]
 pub struct Link {
     device: Device,
+    server: Arc<ServerAddress>,
+    dialers: Vec<Arc<Dialer>>,
     troubles: watch::Receiver<Option<Trouble>>,
     reached: Arc<AtomicBool>,
     absence: watch::Receiver<Option<Instant>>,
@@ -129,7 +133,7 @@ impl Link {
         let (server, tls) = (Arc::new(introduction.server()?), device_tls(introduction.roots()?)?);
         let quic_options = QuicOptions { keep_alive: Some(KEEP_ALIVE), ..QuicOptions::device() };
         let websocket_options = WebSocketOptions { keep_alive: Some(KEEP_ALIVE), ..WebSocketOptions::default() };
-        let mut keepers = JoinSet::new();
+        let (mut keepers, mut dialers) = (JoinSet::new(), Vec::new());
         let ((trouble, troubles), reached) = (watch::channel(None), Arc::new(AtomicBool::new(false)));
         let (since, absent) = watch::channel(Some(Instant::now()));
         let absence = Arc::new(Absence { ways: Mutex::new(0), since });
@@ -140,11 +144,13 @@ impl Link {
             let fail = |source| LinkError::NetworkPath { way: way.name.clone(), source };
             let quic = QuicDevice::new(way.local.clone(), &tls, &quic_options).map_err(fail)?;
             let websocket = || WebSocketDevice::new(way.local.clone(), &tls, websocket_options.clone(), None);
+            let dialer = Arc::new(Dialer::new(Some(quic), Some(websocket())));
+            dialers.push(dialer.clone());
             let keeper = Keeper {
                 // From before the first flow.
                 wants: device.wants(),
                 device: device.clone(),
-                dialer: Arc::new(Dialer::new(Some(quic), Some(websocket()))),
+                dialer,
                 explainer: Arc::new(Dialer::new(None, Some(websocket()))),
                 trouble: trouble.clone(),
                 reached: reached.clone(),
@@ -158,12 +164,18 @@ impl Link {
             };
             keepers.spawn(keeper.run());
         }
-        Ok(Self { device, troubles, reached, absence: absent, _keepers: keepers })
+        Ok(Self { device, server, dialers, troubles, reached, absence: absent, _keepers: keepers })
     }
 
     /// Where flows are opened.
     pub const fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Where the server is, as far as that is known: its addresses, or those that its name had when it was looked up last.
+    pub fn server_addresses(&self) -> BTreeSet<IpAddr> {
+        let found = self.dialers.iter().flat_map(|dialer| dialer.found_addresses());
+        self.server.addresses.iter().copied().chain(found).collect()
     }
 
     /// Why the server is not reached: the last cause of any way. It stays when the server is reached after all.

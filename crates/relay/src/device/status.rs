@@ -26,6 +26,7 @@ const TELL_MAX: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 struct Connection {
     destination: String,
+    from: Option<String>,
     since: Instant,
     /// None: it is not made.
     made: Option<Made>,
@@ -58,10 +59,16 @@ pub struct Listed {
 impl Listing {
     /// A connection is being made to there.
     pub fn add(self: &Arc<Self>, destination: &str) -> Listed {
+        self.add_from(destination, None)
+    }
+
+    /// A connection is being made to there. `from`: where it came from, if that is to be told.
+    pub fn add_from(self: &Arc<Self>, destination: &str, from: Option<&str>) -> Listed {
         let mut known = self.0.lock();
         let number = known.next;
         known.next += 1;
-        let connection = Connection { destination: destination.to_owned(), since: Instant::now(), made: None };
+        let (destination, from) = (destination.to_owned(), from.map(str::to_owned));
+        let connection = Connection { destination, from, since: Instant::now(), made: None };
         known.connections.insert(number, connection);
         Listed { listing: self.clone(), number }
     }
@@ -147,6 +154,9 @@ pub struct CarrierReport {
 pub struct ConnectionReport {
     /// `HOST:PORT`.
     pub destination: String,
+    /// Where it came from, if that is told: an interface, or the address of another machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// How long it has been made, or waited for.
     pub secs: u64,
     /// Its bytes; none: it is not made.
@@ -205,7 +215,8 @@ impl ConnectionReport {
             let (waiting, received) = (stats.written - stats.acknowledged, stats.read.saturating_sub(made.before));
             BytesReport { sent: stats.written, waiting, received }
         });
-        Self { destination: connection.destination.clone(), secs: connection.since.elapsed().as_secs(), bytes }
+        let (destination, from) = (connection.destination.clone(), connection.from.clone());
+        Self { destination, from, secs: connection.since.elapsed().as_secs(), bytes }
     }
 }
 
@@ -239,14 +250,13 @@ impl fmt::Display for CarrierReport {
 
 impl fmt::Display for ConnectionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (destination, age) = (plain::line(&self.destination), time(self.secs));
+        write!(f, "  {}", plain::line(&self.destination))?;
+        self.from.iter().try_for_each(|from| write!(f, ", from {}", plain::line(from)))?;
+        let age = time(self.secs);
         match self.bytes {
-            None => writeln!(f, "  {destination}: connecting for {age}"),
+            None => writeln!(f, ": connecting for {age}"),
             Some(BytesReport { sent, waiting, received }) => {
-                writeln!(
-                    f,
-                    "  {destination}: for {age}, {sent} bytes sent of which {waiting} wait, {received} received"
-                )
+                writeln!(f, ": for {age}, {sent} bytes sent of which {waiting} wait, {received} received")
             }
         }
     }
@@ -279,5 +289,8 @@ mod tests {
         assert_eq!(told[0].to_string(), "  10.9.1.1:80\\u001b: connecting for 0 s\n");
         drop(listed);
         assert!(listing.0.lock().connections.is_empty());
+        let _listed = listing.add_from("10.9.1.1:80", Some("hoop0"));
+        let told: Vec<_> = listing.0.lock().connections.values().map(ConnectionReport::of).collect();
+        assert_eq!(told[0].to_string(), "  10.9.1.1:80, from hoop0: connecting for 0 s\n");
     }
 }
