@@ -2,11 +2,12 @@
 
 use crate::authority::{Authority, AuthorityError, AuthorityFile};
 use crate::entrusted::{Entrusted, EntrustedHost};
+use crate::guests::Guests;
 use crate::local::Local;
-use crate::owner::Owners;
 use crate::proxy::{self, Proxy};
 use crate::socket::ProgramSocket;
 use crate::socks;
+use crate::tun::{CARRIER_MARK, Carrying, Intakes, Tun, TunConfig, TunError};
 use crate::tunnel::{Dialer, Exchanges};
 use hoop_endpoint::FlowOptions;
 use hoop_http::Lines;
@@ -53,6 +54,9 @@ pub enum AgentError {
         /// Where.
         address: SocketAddr,
     },
+    /// What leads programs here that know no proxy.
+    #[error("connections are not taken in by a TUN interface: {0}")]
+    Tun(#[from] TunError),
     /// Its socket.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -84,6 +88,8 @@ pub struct AgentConfig {
     pub authority: Option<AuthorityFile>,
     /// Where programs that `hoop run` has begun connect, in a folder of the user's own; none: they cannot.
     pub runs: Option<PathBuf>,
+    /// Takes in all TCP connections of those whom it serves, which know of no proxy; none: only those that are made to it.
+    pub tun: Option<TunConfig>,
 }
 
 /// Takes connections of this user's programs on loopback, and carries each as a flow.
@@ -95,13 +101,14 @@ pub struct Agent {
     guests: Arc<Guests>,
     address: SocketAddr,
     runs: Option<PreloadServer>,
+    tun: Option<(Arc<Tun>, Intakes)>,
 }
 
 impl Agent {
     /// Listens; within a tokio runtime. `tell` gets what people should know, each sentence once.
     ///
     /// # Errors
-    /// If the address is not on loopback or cannot be had, or the introduction or a way cannot be used.
+    /// If the address is not on loopback or cannot be had, or the introduction, a way or a TUN interface cannot be used.
     pub async fn bind(config: &AgentConfig, tell: impl Fn(String) + Send + Sync + 'static) -> Result<Self, AgentError> {
         if !config.listen.ip().is_loopback() {
             return Err(AgentError::NotLoopback { address: config.listen });
@@ -110,7 +117,18 @@ impl Agent {
         let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let multipath = config.ways.len() > 1;
-        let link = Arc::new(Link::start(&config.introduction, config.ways.clone())?);
+        let users = [&[geteuid().as_raw(), 0], &config.users[..]].concat();
+        let tun = config.tun.as_ref().map(|tun| {
+            let relay = config.introduction.addresses.iter().copied().collect();
+            Tun::start(tun, &users, relay)
+        });
+        let tun = tun.transpose()?;
+        let mut ways = config.ways.clone();
+        if tun.is_some() {
+            // Its own carriers are not taken in.
+            ways.iter_mut().for_each(|way| way.local.mark = Some(CARRIER_MARK));
+        }
+        let link = Arc::new(Link::start(&config.introduction, ways)?);
         let options = FlowOptions { multipath, ..FlowOptions::default() };
         let listing = Arc::<Listing>::default();
         let runs = config.runs.as_ref().and_then(|path| match PreloadServer::bind(path, options.clone()) {
@@ -124,7 +142,9 @@ impl Agent {
         let connector = FlowConnector::new(&link, options, config.give_up_after, tell);
         let dialer =
             Dialer { connector, listing: listing.clone(), waits: config.waits, exchanges: Exchanges::default() };
-        let local = Local { link: link.clone(), listing, relay: config.introduction.server.clone(), address };
+        let report = tun.as_ref().map(|(tun, _)| tun.report());
+        let relay = config.introduction.server.clone();
+        let local = Local { link: link.clone(), listing, relay, address, tun: report };
         let authority = config.authority.as_ref().map(|file| Authority::open(file, AuthorityFile::now()));
         let authority = authority.transpose()?.map(|authority| {
             let hosts = authority.hosts().to_vec();
@@ -133,9 +153,8 @@ impl Agent {
         let of_authority = authority.iter().flat_map(|(_, hosts)| &hosts.0);
         let entrusted = Entrusted(config.entrusted.iter().chain(of_authority).cloned().collect());
         let proxy = Arc::new(Proxy { dialer: Arc::new(dialer), local, entrusted, authority });
-        let users = [&[geteuid().as_raw(), 0], &config.users[..]].concat();
         let guests = Arc::new(Guests { users, owners: Arc::default() });
-        Ok(Self { listener, link, proxy, guests, address, runs })
+        Ok(Self { listener, link, proxy, guests, address, runs, tun })
     }
 
     /// Where it listens.
@@ -150,7 +169,7 @@ impl Agent {
 
     /// Serves until `stop`. What is under way is then given up: programs read `ECONNRESET`.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { listener, link, proxy, guests, address, runs } = self;
+        let Self { listener, link, proxy, guests, address, runs, tun } = self;
         let (mut programs, mut stop) = (JoinSet::new(), pin!(stop));
         let teller = proxy.clone();
         let notify = move |notice| {
@@ -164,6 +183,14 @@ impl Agent {
                 None => pending().await,
             }
         });
+        let carrying = Carrying { dialer: proxy.dialer.clone(), guests: guests.clone(), link: link.clone() };
+        let (tun, intakes) = tun.unzip();
+        let mut taking = Box::pin(async {
+            match tun.clone().zip(intakes) {
+                Some((tun, intakes)) => tun.run(intakes, Arc::new(carrying)).await,
+                None => pending().await,
+            }
+        });
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let accepted = async {
@@ -174,6 +201,7 @@ impl Agent {
                 () = &mut stop => break,
                 Some(_) = programs.join_next() => {}
                 () = &mut running => {}
+                () = &mut taking => {}
                 accepted = accepted => match accepted {
                     Ok(((program, peer), place)) => {
                         programs.spawn(serve(program, place, [peer, address], guests.clone(), proxy.clone()));
@@ -186,16 +214,11 @@ impl Agent {
                 },
             }
         }
-        drop(programs);
+        // What programs begin now goes past the agent.
+        tun.iter().for_each(|tun| tun.undo());
+        drop((programs, taking));
         link.give_up().await;
     }
-}
-
-/// Whose programs are served.
-#[derive(Debug)]
-struct Guests {
-    users: Vec<u32>,
-    owners: Arc<Owners>,
 }
 
 async fn serve(
@@ -205,19 +228,8 @@ async fn serve(
     guests: Arc<Guests>,
     proxy: Arc<Proxy>,
 ) {
-    let user = match guests.owners.of(peer, address).await {
-        Ok(Some(user)) => user,
-        // It has closed the connection already.
-        Ok(None) => return,
-        Err(error) => {
-            return proxy.dialer.connector.say(format!("programs are refused: whose they are is not known: {error}"));
-        }
-    };
-    if !guests.users.contains(&user) {
-        return proxy
-            .dialer
-            .connector
-            .say(format!("a program of user {user} is refused: --serve-user would let it in"));
+    if let Err(why) = guests.admit(peer, address).await {
+        return why.into_iter().for_each(|why| proxy.dialer.connector.say(why));
     }
     let mut first = [0];
     match timeout(SILENT_MAX, program.peek(&mut first)).await {

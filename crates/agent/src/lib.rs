@@ -1,7 +1,7 @@
 //! A proxy on loopback whose connections are flows: an [`Agent`] takes what programs ask of it, by HTTP or SOCKS5, and a relay connects to where they
 //! want to go, or makes their requests. A connection outlives the network below it, as with `hoop run`, for each program that can use a proxy.
 //!
-//! Rooms, each importing only those before it: `owner`, `socket`, `destination`, `entrusted`, `authority`, `failure`, `socks`, `local`, `tunnel`, `question`, `exchange`, `forward`, `entrusting`, `proxy`, `agent`.
+//! Rooms, each importing only those before it: `owner`, `guests`, `socket`, `destination`, `entrusted`, `authority`, `failure`, `socks`, `tunnel`, `tun`, `local`, `question`, `exchange`, `forward`, `entrusting`, `proxy`, `agent`.
 
 mod agent;
 mod authority;
@@ -11,17 +11,20 @@ mod entrusting;
 mod exchange;
 mod failure;
 mod forward;
+mod guests;
 mod local;
 mod owner;
 mod proxy;
 mod question;
 mod socket;
 mod socks;
+mod tun;
 mod tunnel;
 
 pub use agent::{Agent, AgentConfig, AgentError, CONNECTIONS_MAX, DEFAULT_ADDRESS};
 pub use authority::{AuthorityError, AuthorityFile};
 pub use entrusted::{EntrustedHost, NoHost};
+pub use tun::{TunConfig, TunError, TunReport};
 
 /// The example of the README compiles.
 #[cfg(doctest)]

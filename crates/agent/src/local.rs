@@ -1,5 +1,6 @@
 //! What the agent says about itself, to programs of this machine: how browsers find it, and what it carries.
 
+use crate::tun::TunReport;
 use hoop_http::{Body, full};
 use hoop_relay::Link;
 use hoop_relay::status::{Listing, Report};
@@ -27,12 +28,16 @@ pub(crate) struct Local {
     /// The relay, for people.
     pub(crate) relay: String,
     pub(crate) address: SocketAddr,
+    /// What is taken in besides, without a proxy.
+    pub(crate) tun: Option<TunReport>,
 }
 
 /// The answer to `/status.json`.
 #[derive(Serialize)]
 struct Status<'a> {
     relay: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tun: Option<&'a TunReport>,
     #[serde(flatten)]
     report: Report,
 }
@@ -61,7 +66,7 @@ impl Local {
         match path {
             "/" => text(StatusCode::OK, &format!("{}\n", self.status().trim_end())),
             "/status.json" => {
-                let status = Status { relay: &self.relay, report: self.report() };
+                let status = Status { relay: &self.relay, tun: self.tun.as_ref(), report: self.report() };
                 let json = serde_json::to_vec(&status).unwrap_or_default();
                 typed(StatusCode::OK, "application/json", json)
             }
@@ -76,7 +81,8 @@ impl Local {
 
     /// What is carried, in lines.
     fn status(&self) -> String {
-        format!("hoop agent at {}: by {}{}", self.address, self.relay, self.report())
+        let tun = self.tun.as_ref().map(TunReport::to_string).unwrap_or_default();
+        format!("hoop agent at {}{tun}: by {}{}", self.address, self.relay, self.report())
     }
 }
 

@@ -33,13 +33,20 @@ pub(crate) struct UnderWay(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     stream: TcpStream,
-    /// The program's end, and ours.
-    ends: [SocketAddr; 2],
-    owners: Arc<Owners>,
+    /// None: it is on another machine.
+    program: Option<LocalProgram>,
     is_under_way: AtomicBool,
     has_ended: AtomicBool,
     /// How often something was read.
     reads: AtomicUsize,
+}
+
+/// A program of this machine.
+#[derive(Debug)]
+struct LocalProgram {
+    /// Its end, and the other one as it knows it.
+    ends: [SocketAddr; 2],
+    owners: Arc<Owners>,
 }
 
 /// How a program has left.
@@ -90,23 +97,33 @@ impl UnderWay {
     }
 
     async fn belongs_to_nobody(&self) -> bool {
-        let [program, ours] = self.0.ends;
-        matches!(self.0.owners.of(program, ours).await, Ok(None))
+        // Of one that is elsewhere nobody knows: it answers what it does not read with a reset.
+        let Some(LocalProgram { ends: [program, ours], owners }) = &self.0.program else { return false };
+        matches!(owners.of(*program, *ours).await, Ok(None))
     }
 }
 
 impl ProgramSocket {
-    /// `ends`: the program's and ours. `place` is given back when the connection has ended, whoever has it by then.
+    /// `ends`: the program's, and the other one as it knows it. `place` is given back when the connection has ended, whoever has it by then.
     pub(crate) fn new(
         stream: TcpStream,
         ends: [SocketAddr; 2],
         owners: Arc<Owners>,
         place: OwnedSemaphorePermit,
     ) -> Self {
+        Self::of(stream, Some(LocalProgram { ends, owners }), place)
+    }
+
+    /// That of a program on another machine.
+    pub(crate) fn of_machine(stream: TcpStream, place: OwnedSemaphorePermit) -> Self {
+        Self::of(stream, None, place)
+    }
+
+    fn of(stream: TcpStream, program: Option<LocalProgram>, place: OwnedSemaphorePermit) -> Self {
         // A head and the first bytes of a body are writes of their own.
         let _ = stream.set_nodelay(true);
         let (is_under_way, has_ended, reads) = Default::default();
-        let shared = Shared { stream, ends, owners, is_under_way, has_ended, reads };
+        let shared = Shared { stream, program, is_under_way, has_ended, reads };
         Self { under_way: UnderWay(Arc::new(shared)), _place: place }
     }
 

@@ -83,7 +83,12 @@ impl Dialer {
 
     /// A connection that is taken for made.
     pub(crate) fn open(&self, destination: &Destination) -> Result<Dialled, Failure> {
-        let listed = self.listing.add(&destination.to_string());
+        self.open_from(destination, None)
+    }
+
+    /// A connection that is taken for made, and listed with where it came from.
+    pub(crate) fn open_from(&self, destination: &Destination, from: Option<&str>) -> Result<Dialled, Failure> {
+        let listed = self.listing.add_from(&destination.to_string(), from);
         let flow = self.connector.open(&destination.to_string()).map_err(|_| Failure::TooMany)?;
         listed.made(flow.meter(), flow.position());
         Ok(Dialled { flow, listed })

@@ -189,6 +189,24 @@ fn programs_of_another_user_are_refused_unless_they_are_named() {
 }
 
 #[test]
+fn without_rights_there_is_no_tun_and_one_sentence_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(relay_with(folder.path(), &[]));
+    let agent = hoop(folder.path(), &["agent", "--relay", "laptop.toml", "--listen", "127.0.0.1:0", "--tun"]);
+    // Root's rights are those of its capabilities; whoever is not root has none already.
+    let mut without = Command::new("setpriv");
+    if rustix::process::geteuid().is_root() {
+        without.args(["--bounding-set=-all", "--inh-caps=-all"]);
+    }
+    without.arg(agent.get_program()).args(agent.get_args()).current_dir(folder.path());
+    let ended = without.output().unwrap();
+    let error = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{error}");
+    let sentence = "Error: cannot take in connections by a TUN interface.\n  Cause: it takes root, or CAP_NET_ADMIN.\n";
+    assert_eq!(error, sentence);
+}
+
+#[test]
 fn the_status_says_what_is_carried_as_lines_and_as_json() {
     let folder = tempfile::tempdir().unwrap();
     let relay = relay_with(folder.path(), &["--allow", "127.0.0.1"]);

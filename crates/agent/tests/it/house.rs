@@ -127,6 +127,7 @@ impl House {
             entrusted: vec![],
             authority: None,
             runs: None,
+            tun: None,
         };
         change(&mut config);
         let told = Arc::<Mutex<Vec<String>>>::default();

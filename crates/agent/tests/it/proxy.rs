@@ -441,6 +441,7 @@ async fn it_listens_for_this_machine_alone() {
         authority: None,
         users: vec![],
         runs: None,
+        tun: None,
     };
     let error = Agent::bind(&config, |_| {}).await.unwrap_err().to_string();
     assert!(error.contains("0.0.0.0:0: it is for this machine alone"), "{error}");

@@ -10,7 +10,7 @@ use crate::base::values::{Span, loopback};
 use crate::flow::ways::ways;
 use crate::server::{announce, logging, raise_descriptors, run_flows, stop_on_signal};
 use clap::{Args, Subcommand};
-use hoop_agent::{Agent, AgentConfig, AgentError, DEFAULT_ADDRESS, EntrustedHost};
+use hoop_agent::{Agent, AgentConfig, AgentError, DEFAULT_ADDRESS, EntrustedHost, TunConfig, TunError, TunReport};
 use hoop_relay::preload::PreloadServer;
 use hoop_relay::status::Report;
 use hoop_relay::{Introduction, LinkError, diagnostics};
@@ -49,6 +49,12 @@ pub struct AgentFlags {
     /// The file of `hoop agent trust`: browsers that trust its authority have requests to its hosts made by the relay
     #[arg(long, value_name = "FILE")]
     authority: Option<PathBuf>,
+    /// Take in all TCP connections of the programs that are served, also of those that know no proxy. It takes root, or CAP_NET_ADMIN, and the programs `ip` and `nft`
+    #[arg(long)]
+    tun: bool,
+    /// With --tun: take in what other machines send through this one by this interface; may be given several times
+    #[arg(long, value_name = "NAME", requires = "tun")]
+    tun_lan: Vec<String>,
     /// Print where the agent listens as JSON
     #[arg(long)]
     json: bool,
@@ -118,11 +124,16 @@ fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
         entrusted: flags.entrust,
         authority,
         runs: runs_socket().filter(|path| is_free(path)),
+        tun: flags.tun.then_some(TunConfig { lans: flags.tun_lan }),
     };
     let runs = config.runs.clone();
     run_flows(async {
         let agent = Agent::bind(&config, |words| say(&words)).await.map_err(|error| match error {
             AgentError::Link(error @ LinkError::NoInterface(_)) => Failure::usage(error),
+            AgentError::Tun(error @ TunError::NoLan(_)) => Failure::usage(error),
+            AgentError::Tun(error) => {
+                Failure::new(Exit::Unexpected, "cannot take in connections by a TUN interface", error)
+            }
             AgentError::Link(LinkError::Introduction(error)) => unusable(error),
             AgentError::Authority(error) => Failure::new(Exit::File, "cannot use --authority", error),
             error => Failure::new(Exit::Unexpected, "cannot start the agent", error),
@@ -182,6 +193,7 @@ fn environment(agent: SocketAddr) -> String {
 #[derive(Deserialize)]
 struct Status {
     relay: String,
+    tun: Option<TunReport>,
     #[serde(flatten)]
     report: Report,
 }
@@ -194,7 +206,8 @@ fn status(flags: &StatusFlags) -> Result<Exit, Failure> {
         println!("{}", String::from_utf8_lossy(&json).trim_end());
         return Ok(Exit::Done);
     }
-    let title = format!("hoop agent at {agent}: by {}", plain::line(&status.relay));
+    let tun = status.tun.map(|tun| tun.to_string()).unwrap_or_default();
+    let title = format!("hoop agent at {agent}{tun}: by {}", plain::line(&status.relay));
     print!("{title}{}", status.report);
     Ok(Exit::Done)
 }
