@@ -35,6 +35,14 @@ impl Roaming {
     /// # Errors
     /// If namespaces are not allowed, or a program does not start.
     pub fn build(len: usize) -> io::Result<Self> {
+        Self::build_with(len, |topology| topology)
+    }
+
+    /// Builds it with more hosts and links.
+    ///
+    /// # Errors
+    /// As [`Roaming::build`].
+    pub fn build_with(len: usize, more: impl FnOnce(Topology) -> Topology) -> io::Result<Self> {
         let link = |mbps: u64, ms: u64| LinkConfig::new().rate(Bitrate::mbps(mbps)).delay(Duration::from_millis(ms));
         let topology = Topology::new()
             .host(Host::new("phone"))
@@ -45,7 +53,7 @@ impl Roaming {
             .link(Link::new("cell", "phone", "net").both(link(8, 25)))
             .link(Link::new("core", "net", "relay").both(link(200, 5)))
             .link(Link::new("rack", "relay", "web").both(link(200, 1)));
-        let lab = Lab::build(&topology).map_err(io::Error::other)?;
+        let lab = Lab::build(&more(topology)).map_err(io::Error::other)?;
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name);
         let certificates = Certificates::make(folder.path(), &["relay.example"])?;

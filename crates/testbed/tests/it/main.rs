@@ -11,4 +11,5 @@ mod killed;
 mod others;
 mod programs;
 mod rebinding;
+mod tun;
 mod walk;
