@@ -10,6 +10,8 @@ from pathlib import Path
 from metadata import ROOT
 
 UNITS = sorted((Path(ROOT) / "dist/systemd").glob("*.service"))
+# It changes the machine's network, and needs a device for it.
+TUN = Path(ROOT) / "dist/systemd/tun/hoop-agent-tun.service"
 AGENT = Path(ROOT) / "dist/systemd/user/hoop-agent.service"
 
 # systemd's own measure, from 0 (closed) to 10, times ten.
@@ -51,12 +53,21 @@ class Units(unittest.TestCase):
                 ran = analyze("verify", "--man=no", "--recursive-errors=no", str(copy))
                 self.assertEqual((ran.returncode, ran.stderr.strip()), (0, ""))
 
-    def test_systemd_understands_the_agents_unit(self):
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / AGENT.name
-            copy.write_text(AGENT.read_text().replace("/usr/local/bin/hoop", "/bin/true"))
-            ran = analyze("verify", "--man=no", "--recursive-errors=no", str(copy))
-            self.assertEqual((ran.returncode, ran.stderr.strip()), (0, ""))
+    def test_systemd_understands_the_agents_units(self):
+        for unit in [AGENT, TUN]:
+            with self.subTest(unit=unit.name), tempfile.TemporaryDirectory() as folder:
+                copy = Path(folder) / unit.name
+                copy.write_text(unit.read_text().replace("/usr/local/bin/hoop", "/bin/true"))
+                ran = analyze("verify", "--man=no", "--recursive-errors=no", str(copy))
+                self.assertEqual((ran.returncode, ran.stderr.strip()), (0, ""))
+
+    def test_the_one_with_a_tun_has_one_capability_and_one_device(self):
+        ran = analyze("security", "--offline=yes", f"--threshold={EXPOSURE_MAX}", str(TUN))
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        lines = TUN.read_text().splitlines()
+        for setting in ["CapabilityBoundingSet=CAP_NET_ADMIN", "AmbientCapabilities=CAP_NET_ADMIN", "DevicePolicy=closed", "DeviceAllow=/dev/net/tun rw",
+                        "DynamicUser=yes", "NoNewPrivileges=yes", "WatchdogSec=60", "LimitCORE=0"]:
+            self.assertIn(setting, lines)
 
     def test_each_has_what_the_measure_does_not_weigh(self):
         for unit in UNITS:
@@ -82,7 +93,7 @@ class Units(unittest.TestCase):
             root = to / "opt/hoop"
             self.assertTrue(os.access(root / "bin/hoop", os.X_OK))
             self.assertTrue((root / "lib/sysusers.d/hoop.conf").is_file())
-            for unit in UNITS:
+            for unit in [*UNITS, TUN]:
                 text = (root / "lib/systemd/system" / unit.name).read_text()
                 self.assertIn("ExecStart=/opt/hoop/bin/hoop ", text)
                 self.assertNotIn("/usr/local", text)
