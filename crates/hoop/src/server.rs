@@ -24,9 +24,9 @@ const WORKERS_MAX: usize = 4;
 
 /// The runtime of what carries flows.
 #[cfg(feature = "flow")]
-fn flow_runtime() -> Result<Runtime, Failure> {
+fn flow_runtime(begins: fn()) -> Result<Runtime, Failure> {
     keep_free_memory();
-    runtime()
+    runtime_of(begins)
 }
 
 /// glibc gives back what is free at the end of its memory beyond 128 KiB, and clears it when it is wanted again: a download that keeps a mebibyte or two under way wants it
@@ -47,7 +47,17 @@ fn keep_free_memory() {}
 /// Runs `work` on it to its end. What it left on other threads, such as a look at a file that nobody writes, is not waited for.
 #[cfg(feature = "flow")]
 pub fn run_flows<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = flow_runtime()?;
+    run_flows_on(flow_runtime(give_up_ports)?, work)
+}
+
+/// The same, with all rights that this process has: it goes on to change the machine's network. See [`announce_with_powers`].
+#[cfg(feature = "flow")]
+pub fn run_flows_with_powers<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    run_flows_on(flow_runtime(|| {})?, work)
+}
+
+#[cfg(feature = "flow")]
+fn run_flows_on<T>(runtime: Runtime, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let ended = runtime.block_on(work);
     runtime.shutdown_background();
     ended
@@ -55,11 +65,16 @@ pub fn run_flows<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T,
 
 /// The runtime of a server, in as little memory as will do.
 pub fn runtime() -> Result<Runtime, Failure> {
+    runtime_of(give_up_ports)
+}
+
+/// Its threads do this when they begin.
+fn runtime_of(begins: fn()) -> Result<Runtime, Failure> {
     limit_arenas();
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
     let runtime = Builder::new_multi_thread()
         .worker_threads(workers)
-        .on_thread_start(give_up_ports)
+        .on_thread_start(begins)
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Unexpected, "cannot start", error))?;
@@ -195,6 +210,11 @@ pub fn is_whole(path: Option<&Path>) -> Result<(), Failure> {
 /// Says on the standard output where the server listens: it is ready. From now on it listens nowhere else.
 pub fn announce(address: SocketAddr, tls: bool, as_json: bool) {
     give_up_ports();
+    announce_with_powers(address, tls, as_json);
+}
+
+/// The same, of a server that goes on to change the machine's network, and keeps what that takes ([`run_flows_with_powers`]).
+pub fn announce_with_powers(address: SocketAddr, tls: bool, as_json: bool) {
     let url = format!("{}://{address}", if tls { "https" } else { "http" });
     match as_json {
         true => println!("{}", json!({"listening": url})),

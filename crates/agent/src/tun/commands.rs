@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
 
-/// Where they are on systems whose users have no such folders in their `PATH`.
-const FOLDERS: &str = ":/usr/sbin:/sbin";
+/// Where they are, before whatever a user has in `PATH`: they are run with rights that others do not have.
+const FOLDERS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Has `ip` do what is in a batch, line by line, to the first that fails.
 ///
@@ -44,8 +44,8 @@ const fn flag(family: Family) -> &'static str {
 }
 
 fn run(program: &'static str, package: &'static str, arguments: &[&str], input: &str) -> Result<(), TunError> {
-    let mut path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
-    path.push(FOLDERS);
+    let mut path = OsString::from(FOLDERS);
+    std::env::var_os("PATH").iter().for_each(|more| path.extend([":".as_ref(), more.as_os_str()]));
     let mut command = Command::new(program);
     command.args(arguments).env("PATH", path).env("LC_ALL", "C");
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());

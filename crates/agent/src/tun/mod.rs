@@ -11,19 +11,21 @@
 //!
 //! A connection is made before anything is known of its destination. What fails later is a reset.
 //!
-//! Files, each importing only those before it: `error`, `kernel`, `rules`, `commands`, `intake`.
+//! Files, each importing only those before it: `error`, `kernel`, `rules`, `commands`, `intake`, `shares`.
 
 mod commands;
 mod error;
 mod intake;
 mod kernel;
 mod rules;
+mod shares;
 
 pub use error::TunError;
 pub(crate) use rules::CARRIER_MARK;
 
 use self::intake::{Intake, Source};
 use self::rules::{Family, INTERFACE, Ports, Rules};
+use self::shares::{Share, Shares};
 use crate::destination::Destination;
 use crate::guests::Guests;
 use crate::socket::ProgramSocket;
@@ -49,8 +51,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 
-/// Connections at once, at most, of programs and of other machines each: each has a descriptor. More wait in the kernel until one has ended.
+/// Connections of programs at once, at most: each has a descriptor. More wait in the kernel until one has ended.
 const CONNECTIONS_MAX: usize = 4_096;
+
+/// Connections of other machines at once, at most. A relay has 1,024 of a device: a quarter is left to the device itself. More wait as well.
+const LAN_MAX: usize = 768;
+
+/// Connections of one other machine at once, at most: a browser has less than that. More are reset.
+const MACHINE_MAX: usize = 256;
 
 /// How often what somebody took away is made again, at most: it is not ours to fight over.
 const MENDS_EVERY: Duration = Duration::from_secs(10);
@@ -199,12 +207,12 @@ impl Tun {
     /// Carries what comes, for ever. Dropped, it resets what is under way.
     pub(crate) async fn run(self: Arc<Self>, intakes: Intakes, carrying: Arc<Carrying>) {
         let Intakes { interface, intakes } = intakes;
-        let of_source = |_| Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let [programs, lan] = [Source::Programs, Source::Lan].map(of_source);
+        let [programs, lan] = [CONNECTIONS_MAX, LAN_MAX].map(|most| Arc::new(Semaphore::new(most)));
+        let shares = Shares::new(MACHINE_MAX);
         let mut working = JoinSet::new();
         for intake in intakes {
             let places = if intake.source == Source::Lan { lan.clone() } else { programs.clone() };
-            working.spawn(take(self.clone(), intake, places, carrying.clone()));
+            working.spawn(take(self.clone(), intake, places, shares.clone(), carrying.clone()));
         }
         working.spawn(mend(self, interface, carrying));
         while working.join_next().await.is_some() {}
@@ -230,7 +238,7 @@ fn has_ipv6() -> bool {
 }
 
 /// Takes what comes to one listener.
-async fn take(tun: Arc<Tun>, intake: Intake, places: Arc<Semaphore>, carrying: Arc<Carrying>) {
+async fn take(tun: Arc<Tun>, intake: Intake, places: Arc<Semaphore>, shares: Arc<Shares>, carrying: Arc<Carrying>) {
     static LINES: Lines = Lines::new();
     let mut connections = JoinSet::new();
     loop {
@@ -244,8 +252,16 @@ async fn take(tun: Arc<Tun>, intake: Intake, places: Arc<Semaphore>, carrying: A
                 Ok(((stream, peer), place)) => {
                     let destination = intake.destination(&stream);
                     tun.note_relay(carrying.link.server_addresses()).await;
-                    if let Some(destination) = destination {
-                        connections.spawn(carry(stream, place, [peer, destination], intake.source, carrying.clone()));
+                    let origin = match intake.source {
+                        Source::Programs => Some(Origin::Program),
+                        Source::Lan => shares.take(peer.ip().to_canonical()).map(Origin::Machine),
+                    };
+                    match destination.zip(origin) {
+                        Some((destination, origin)) => {
+                            let ends = [peer, destination];
+                            connections.spawn(carry(stream, place, ends, origin, carrying.clone()));
+                        }
+                        None => drop(stream.set_zero_linger()),
                     }
                 }
                 Err::<_, io::Error>(error) => {
@@ -257,18 +273,26 @@ async fn take(tun: Arc<Tun>, intake: Intake, places: Arc<Semaphore>, carrying: A
     }
 }
 
+/// Whose a connection is.
+enum Origin {
+    /// A program's of this machine.
+    Program,
+    /// Another machine's, which has its share.
+    Machine(#[allow(dead_code, reason = "it goes with the connection")] Share),
+}
+
 /// Carries a connection, whose ends are these for whoever began it.
 async fn carry(
     stream: TcpStream,
     place: OwnedSemaphorePermit,
     ends: [SocketAddr; 2],
-    source: Source,
+    origin: Origin,
     carrying: Arc<Carrying>,
 ) {
     let Carrying { dialer, guests, .. } = &*carrying;
     let [peer, to] = ends;
-    let (program, from) = match source {
-        Source::Programs => {
+    let (program, from) = match &origin {
+        Origin::Program => {
             // The rules lead nobody else here. Who is served does not depend on them.
             if let Err(why) = guests.admit(peer, to).await {
                 why.into_iter().for_each(|why| dialer.connector.say(why));
@@ -276,7 +300,7 @@ async fn carry(
             }
             (ProgramSocket::new(stream, ends, guests.owners.clone(), place), INTERFACE.to_owned())
         }
-        Source::Lan => (ProgramSocket::of_machine(stream, place), peer.ip().to_canonical().to_string()),
+        Origin::Machine(_) => (ProgramSocket::of_machine(stream, place), peer.ip().to_canonical().to_string()),
     };
     let (under_way, destination) = (program.under_way(), Destination::address(to.ip().to_canonical(), to.port()));
     // It is connected, as far as it knows. If it is not, it reads a reset.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! What would leave by the interface is redirected to a listener of the agent's (`nat`, `redirect`), so that nothing ever does. Of what comes in from a LAN, the first packet of each TCP connection is
-//! given to another listener (`tproxy`), unless it is for this machine or a private address; the others are known by their socket.
+//! given to another listener (`tproxy`), unless it is for this machine, a private address or the LAN itself; the others are known by their socket.
 //!
 //! All of this leads to the interface or to a listener. When the agent is killed, these go, and what is left behind changes nothing: a table without a route is passed over, and so is a rule of `tproxy`
 //! without a listener. The next agent finds it by its names and numbers, and replaces it.
@@ -133,6 +133,7 @@ impl Rules {
             let _ = writeln!(script, "iifname != {{ {} }} return", lans.join(", "));
             let _ = writeln!(script, "meta l4proto tcp socket transparent 1 meta mark set {LAN_MARK} accept");
             script += "tcp flags & (syn | ack) != syn return\ntcp dport 53 return\nfib daddr type local return\n";
+            let _ = writeln!(script, "fib daddr oifname {{ {} }} return", lans.join(", "));
             for Ports { family, lan, .. } in &self.ports {
                 let (Some(port), (nfproto, ip, loopback)) = (lan, family.nft()) else { continue };
                 let relay: Vec<_> = relay.iter().filter(|address| family.has(address)).map(IpAddr::to_string).collect();

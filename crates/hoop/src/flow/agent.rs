@@ -8,7 +8,9 @@ use self::at::{AtFlags, ask, no_agent, runs_socket};
 use crate::base::exit::{Exit, Failure};
 use crate::base::values::{Span, loopback};
 use crate::flow::ways::ways;
-use crate::server::{announce, logging, raise_descriptors, run_flows, stop_on_signal};
+use crate::server::{
+    announce, announce_with_powers, logging, raise_descriptors, run_flows, run_flows_with_powers, stop_on_signal,
+};
 use clap::{Args, Subcommand};
 use hoop_agent::{Agent, AgentConfig, AgentError, DEFAULT_ADDRESS, EntrustedHost, TunConfig, TunError, TunReport};
 use hoop_relay::preload::PreloadServer;
@@ -127,7 +129,8 @@ fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
         tun: flags.tun.then_some(TunConfig { lans: flags.tun_lan }),
     };
     let runs = config.runs.clone();
-    run_flows(async {
+    let has_tun = config.tun.is_some();
+    let work = async {
         let agent = Agent::bind(&config, |words| say(&words)).await.map_err(|error| match error {
             AgentError::Link(error @ LinkError::NoInterface(_)) => Failure::usage(error),
             AgentError::Tun(error @ TunError::NoLan(_)) => Failure::usage(error),
@@ -141,11 +144,13 @@ fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
         tokio::spawn(diagnostics::tell(agent.link().troubles(), server, say));
         let mut stop = stop_on_signal()?;
         // Whoever reads this may send a signal at once.
+        let announce = if has_tun { announce_with_powers } else { announce };
         announce(agent.address(), false, flags.json);
         agent.run(stop.requested()).await;
         runs.iter().for_each(|path| remove(path));
         Ok(Exit::Done)
-    })
+    };
+    if has_tun { run_flows_with_powers(work) } else { run_flows(work) }
 }
 
 /// Whether nobody serves `hoop run` there yet. What an agent left that was killed is removed.
