@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use hoop_lab::{Host, Lab, Link, LinkConfig, Topology};
-use hoop_relay::{Allowed, Introduction, Relay, RelayConfig, ShareLimits, introduce};
+use hoop_relay::{Allowed, CacheConfig, Introduction, Relay, RelayConfig, ShareLimits, introduce};
 use hoop_units::{Bitrate, Duration};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -170,7 +170,19 @@ fn a_ported_downloader_reaches_a_server_without_flows_through_a_relay() {
         let allowed = Allowed { addresses: [IpAddr::from([127, 0, 0, 1]).into()].into(), ..Allowed::default() };
         let (certificate, key, devices) = (place.path("cert.pem"), place.path("key.pem"), place.path("devices.toml"));
         let (listen, shares) = ("127.0.0.1:0".parse().unwrap(), ShareLimits::default());
-        let config = RelayConfig { listen, certificate, key, devices, allowed, shares, store: None, admin: None };
+        let cache = CacheConfig::default();
+        let config = RelayConfig {
+            listen,
+            certificate,
+            key,
+            devices,
+            allowed,
+            shares,
+            ca: Vec::new(),
+            store: None,
+            cache,
+            admin: None,
+        };
         let relay = Relay::bind(&config).await.unwrap();
         let port = relay.address().port();
         tokio::spawn(relay.run());

@@ -19,6 +19,7 @@ pub use device::{preload, status};
 pub use hoop_endpoint::FlowOptions;
 pub use hoop_units::Prefix;
 pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as, introduce_for};
+pub use server::cache::CacheConfig;
 pub use server::config::{RelayConfig, RelayError};
 pub use server::egress::Allowed;
 pub use server::objects::StoreConfig;

@@ -5,7 +5,7 @@ use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{FlowError, FlowOptions, FlowStream, Refusal, Server, ServerConfig, ended};
 use hoop_relay::preload::{Notice, PreloadServer};
 use hoop_relay::{
-    Allowed, Devices, Introduction, Link, NetworkPath, Relay, RelayConfig, ShareLimits, codes, introduce,
+    Allowed, CacheConfig, Devices, Introduction, Link, NetworkPath, Relay, RelayConfig, ShareLimits, codes, introduce,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
@@ -57,6 +57,7 @@ async fn relay_with(folder: &Path, change: impl FnOnce(&mut CertificateParams)) 
         shares: ShareLimits { begun_per_minute: BEGUN, ..ShareLimits::default() },
         ca: vec![],
         store: None,
+        cache: CacheConfig::default(),
         admin: Some("127.0.0.1:0".parse().unwrap()),
     };
     let relay = Relay::bind(&config).await.unwrap();

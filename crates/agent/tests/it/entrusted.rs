@@ -94,6 +94,8 @@ impl Origin {
         );
         self.asked.lock().unwrap().push(told);
         let answer = Response::builder().header("content-type", "text/plain").header("connection-of", "x");
+        let lasts = head.uri.path() == "/kept";
+        let answer = answer.header("cache-control", if lasts { "max-age=60" } else { "no-store" });
         Ok(answer.body(Full::new(Bytes::from(format!("hello {}", head.uri.path())))).unwrap())
     }
 
@@ -119,6 +121,23 @@ async fn house(origin: &Origin, protocols: &[&str]) -> (House, SocketAddr) {
 /// A request that an agent gets as a proxy.
 fn get(url: &str) -> String {
     format!("GET {url} HTTP/1.1\r\nHost: other.example\r\nX-Mine: yes\r\nConnection: close\r\n\r\n")
+}
+
+#[tokio::test]
+async fn an_answer_by_tls_is_kept_for_the_next_who_asks() {
+    for protocols in [&["h2", "http/1.1"][..], &["http/1.1"]] {
+        let origin = Origin::default();
+        let (house, to) = house(&origin, protocols).await;
+        let url = format!("https://localhost:{}/kept", to.port());
+        for status in ["hoop; fwd=uri-miss; stored", "hoop; hit; ttl="] {
+            let answer = house.says(&get(&url)).await;
+            assert!(answer.ends_with("\r\n\r\nhello /kept"), "{answer}");
+            assert!(answer.contains(&format!("Cache-Status: {status}")), "{answer}");
+        }
+        assert_eq!(origin.asked().len(), 1);
+        let plain = get(&format!("http://localhost:{}/kept", to.port()));
+        assert!(!house.says(&plain).await.contains("hoop; hit"), "another scheme is another address");
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,9 @@ use hoop_agent::{Agent, AgentConfig};
 use hoop_carrier::Listener;
 use hoop_endpoint::{Server, ServerConfig};
 use hoop_relay::copy::copy_both;
-use hoop_relay::{Allowed, Introduction, NetworkPath, Relay, RelayConfig, ShareLimits, StoreConfig, introduce};
+use hoop_relay::{
+    Allowed, CacheConfig, Introduction, NetworkPath, Relay, RelayConfig, ShareLimits, StoreConfig, introduce,
+};
 use hoop_relay::{Devices, codes};
 use rustls::pki_types::PrivateKeyDer;
 use std::net::{IpAddr, SocketAddr};
@@ -41,6 +43,7 @@ pub async fn keeping_relay(folder: &Path, state: Option<PathBuf>) -> (Introducti
         shares: ShareLimits::default(),
         ca: ca(folder),
         store: state.map(StoreConfig::new),
+        cache: CacheConfig::default(),
         admin: None,
     };
     let relay = Relay::bind(&config).await.unwrap();

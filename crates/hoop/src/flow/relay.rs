@@ -11,7 +11,8 @@ use crate::server::{
 };
 use clap::Args;
 use hoop_relay::{
-    Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, StoreConfig, introduce_for,
+    Allowed, CacheConfig, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, StoreConfig,
+    introduce_for,
 };
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -58,6 +59,12 @@ pub struct RelayFlags {
     /// Believe the authorities in this PEM file, too, of servers whose https requests devices entrust to the relay; may be given several times
     #[arg(long, value_name = "FILE")]
     ca: Vec<PathBuf>,
+    /// The most that the cache of answers may take on disk, in the folder of --state-dir; 0 keeps none there [default: 1G]
+    #[arg(long, value_name = "SIZE", requires = "state_dir")]
+    cache: Option<Size>,
+    /// The most that this cache may take in memory; 0 keeps none there [default: 32M]
+    #[arg(long, value_name = "SIZE")]
+    cache_memory: Option<Size>,
     /// Serve metrics (Prometheus) on this loopback address, such as 127.0.0.1:4671
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback)]
     admin: Option<SocketAddr>,
@@ -82,6 +89,9 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
     powers.take_user(flags.state_dir.as_deref())?;
     let (all, of_device) = (room("max-stored", flags.max_stored)?, room("device-stored", flags.device_stored)?);
     let own = [&flags.tls_cert, &flags.tls_key, &flags.devices];
+    let cache = CacheConfig::default();
+    let disk = room_or_none("cache", flags.cache)?.unwrap_or(cache.disk);
+    let memory = room_or_none("cache-memory", flags.cache_memory)?.unwrap_or(cache.memory);
     powers.confine(
         flags.state_dir.as_deref(),
         &own.into_iter().chain(&flags.ca).map(PathBuf::as_path).collect::<Vec<_>>(),
@@ -104,6 +114,7 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
         shares: ShareLimits { begun_per_minute: flags.device_begun, rate: flags.device_rate.map(|rate| rate.0) },
         ca: flags.ca,
         store,
+        cache: CacheConfig { disk, memory },
         admin: flags.admin,
     };
     run_flows(async {
@@ -140,6 +151,11 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
             () = stop.requested() => Ok(Exit::Done),
         }
     })
+}
+
+/// As [`room`]; 0 is none.
+fn room_or_none(name: &str, size: Option<Size>) -> Result<Option<u64>, Failure> {
+    if size == Some(Size(0)) { Ok(Some(0)) } else { room(name, size) }
 }
 
 #[derive(Args)]

@@ -1,5 +1,6 @@
 //! What a relay is given: [`RelayConfig`], and why it cannot begin with that: [`RelayError`].
 
+use super::cache::CacheConfig;
 use super::egress::Allowed;
 use super::objects::StoreConfig;
 use super::rate_limit::ShareLimits;
@@ -25,6 +26,8 @@ pub struct RelayConfig {
     pub ca: Vec<PathBuf>,
     /// Where answers are put that devices do not take at once. None: nowhere, and their origins wait.
     pub store: Option<StoreConfig>,
+    /// How much is kept of answers for the next who asks: on disk in the folder of `store`, and in memory.
+    pub cache: CacheConfig,
     /// Where `/metrics` are told: an address of this machine alone. None: nowhere.
     pub admin: Option<SocketAddr>,
 }

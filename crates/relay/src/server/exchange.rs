@@ -1,6 +1,7 @@
 //! A flow that is one HTTP exchange, or goes on with an earlier one: [`carry`]. `docs/edge.md` has what is said over it.
 
-use super::fetch::{SHUTDOWN_MAX, fetch, fetch_rest, section};
+use super::cache::Cache;
+use super::fetch::{SHUTDOWN_MAX, encode, fetch, fetch_rest, settle};
 use super::objects::{Object, ObjectStore};
 use super::origins::{Answered, InUse, Origins, ended};
 use crate::codes;
@@ -30,7 +31,12 @@ const SETTLES_AFTER: Duration = Duration::from_secs(1);
 const LOOK_EVERY: u64 = 64 << 10;
 
 /// Reads a request from a flow, and writes the origin's answer to it; or writes the rest of an earlier one.
-pub(crate) async fn carry(flow: FlowStream, origins: &Origins, store: Option<&Arc<ObjectStore>>) {
+pub(crate) async fn carry(
+    flow: FlowStream,
+    origins: &Arc<Origins>,
+    store: Option<&Arc<ObjectStore>>,
+    cache: Option<&Arc<Cache>>,
+) {
     let name = flow.name();
     let earlier = resumed(flow.service()).map(|(flow, from)| (FlowName { device: name.device, flow }, from));
     let mut way = Way { meter: flow.meter(), status: flow.status(), from: 0, head: 0 };
@@ -49,7 +55,7 @@ pub(crate) async fn carry(flow: FlowStream, origins: &Origins, store: Option<&Ar
             let object = Object::new(name, section, store.cloned());
             return Ok(Some((object, Some(request.into_parts().0))));
         }
-        pass(request, name, origins, &mut writer).await.map(|()| None)
+        pass(request, name, origins, cache, &mut writer).await.map(|()| None)
     };
     let begun = tokio::select! {
         begun = begun => begun,
@@ -62,7 +68,10 @@ pub(crate) async fn carry(flow: FlowStream, origins: &Origins, store: Option<&Ar
         Ok(Some((object, request))) => {
             let fetched = async {
                 match request {
-                    Some(request) => fetch(&object, request, name.device, origins).await,
+                    Some(request) => match cache {
+                        Some(cache) => cache.fetch(&object, request, name.device, origins).await,
+                        None => fetch(&object, request, name.device, origins, |_| {}).await,
+                    },
                     None if object.came().1 => {}
                     None => {
                         if !fetch_rest(&object, name.device, origins).await {
@@ -113,10 +122,31 @@ async fn read_request(mut reader: FlowReader) -> Result<(Request<Body>, bytes::B
 }
 
 /// Sends a request, and passes the answer on as fast as the device takes it.
-async fn pass(request: Request<Body>, name: FlowName, origins: &Origins, writer: &mut FlowWriter) -> Result<(), u64> {
+async fn pass(
+    request: Request<Body>,
+    name: FlowName,
+    origins: &Origins,
+    cache: Option<&Arc<Cache>>,
+    writer: &mut FlowWriter,
+) -> Result<(), u64> {
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let (head, body) = request.into_parts();
+    if let Some(cache) = cache.filter(|_| method == Method::HEAD && http_body::Body::is_end_stream(&body))
+        && let Some(section) = cache.head(&head, name.device, origins).await
+    {
+        // A flow that is over says so itself.
+        put(&section, writer).await.map_err(|_| codes::BROKEN)?;
+        return writer.shutdown().await.map_err(|_| codes::BROKEN);
+    }
+    let request = Request::from_parts(head, body);
     // What is not kept ends with this.
     let Answered { response, connection, in_use } = origins.send(name.device, request).await?;
-    write_response(response, in_use.as_ref(), writer).await?;
+    let (mut head, body) = response.into_parts();
+    settle(&mut head)?;
+    if let Some(cache) = cache {
+        cache.passed(&method, &uri, &mut head).await;
+    }
+    write_response(Response::from_parts(head, body), in_use.as_ref(), writer).await?;
     if let Some(mut connection) = connection {
         // It shuts down by itself, unless some of the request is left that its origin does not read.
         let _ = timeout(SHUTDOWN_MAX, connection.join_next()).await;
@@ -130,7 +160,7 @@ async fn write_response(
     writer: &mut FlowWriter,
 ) -> Result<(), u64> {
     let (head, mut body) = response.into_parts();
-    let section = section(head)?;
+    let section = encode(&head)?;
     // A flow that is over says so itself.
     let over = |_| codes::BROKEN;
     put(&section, writer).await.map_err(over)?;

@@ -5,11 +5,12 @@ use super::origins::{Answered, InUse, Origins, ended};
 use crate::codes;
 use crate::continuation::Version;
 use crate::exchange::{SECTION_BYTES, via};
+use bytes::Bytes;
 use hoop_endpoint::DeviceId;
 use hoop_head::{decode_request, decode_response, encode_response};
 use hoop_http::{UnclearLength, empty, end_hop, settle_length};
 use http::header::VIA;
-use http::{Request, request, response};
+use http::{HeaderMap, Request, request, response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use std::time::Duration;
@@ -47,7 +48,8 @@ impl Patience {
 }
 
 /// A body that comes, and the connection that it comes over.
-struct Source {
+#[derive(Debug)]
+pub(super) struct Source {
     body: Incoming,
     /// How many bytes are there already.
     skips: u64,
@@ -55,18 +57,71 @@ struct Source {
     in_use: Option<InUse>,
 }
 
-/// Sends the request, and puts what comes into the object.
-pub(super) async fn fetch(object: &Object, request: request::Parts, device: DeviceId, origins: &Origins) {
-    let begun = async {
-        let answered = origins.send(device, Request::from_parts(request.clone(), empty())).await?;
-        let (head, source) = split(answered, 0);
-        let version = Version::of(&request, &head);
-        object.begin(section(head)?.into());
-        Ok((version, source))
-    };
-    match begun.await {
-        Ok((version, source)) => {
-            bring(object, version.map(|version| (version, request)), Some(source), device, origins).await
+impl Source {
+    /// What comes next. None: the body has come to its end.
+    ///
+    /// # Errors
+    /// The code that it breaks off with.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, u64> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| {
+                tracing::debug!(%error, "an answer broke off");
+                codes::BROKEN
+            })?;
+            if let Ok(data) = frame.into_data()
+                && !data.is_empty()
+            {
+                return Ok(Some(data));
+            }
+        }
+        ended(&self.body, self.in_use.as_ref()).map(|()| None)
+    }
+
+    /// Lets the connection shut down by itself, unless some of the request is left that its origin does not read.
+    pub(super) async fn close(self) {
+        if let Some(mut connection) = self.connection {
+            let _ = timeout(SHUTDOWN_MAX, connection.join_next()).await;
+        }
+    }
+}
+
+/// Sends the request, and puts what comes into the object. `mark` says of the answer what the device is to know.
+pub(super) async fn fetch(
+    object: &Object,
+    request: request::Parts,
+    device: DeviceId,
+    origins: &Origins,
+    mark: impl FnOnce(&mut HeaderMap),
+) {
+    match origins.send(device, Request::from_parts(request.clone(), empty())).await {
+        Ok(answered) => {
+            let (mut head, source) = split(answered, 0);
+            match settle(&mut head) {
+                Ok(()) => {
+                    mark(&mut head.headers);
+                    pass_on(object, request, head, source, device, origins).await;
+                }
+                Err(code) => object.end(Err(code)).await,
+            }
+        }
+        Err(code) => object.end(Err(code)).await,
+    }
+}
+
+/// Puts an answer that has begun into the object.
+pub(super) async fn pass_on(
+    object: &Object,
+    request: request::Parts,
+    head: response::Parts,
+    source: Source,
+    device: DeviceId,
+    origins: &Origins,
+) {
+    let version = Version::of(&request, &head);
+    match encode(&head) {
+        Ok(section) => {
+            object.begin(section.into());
+            bring(object, version.map(|version| (version, request)), Some(source), device, origins).await;
         }
         Err(code) => object.end(Err(code)).await,
     }
@@ -83,7 +138,7 @@ pub(super) async fn fetch_rest(object: &Object, device: DeviceId, origins: &Orig
 }
 
 /// Brings a body to its end, from as many answers as it takes.
-async fn bring(
+pub(super) async fn bring(
     object: &Object,
     mut again: Option<(Version, request::Parts)>,
     mut source: Option<Source>,
@@ -102,11 +157,7 @@ async fn bring(
                     }
                     Ok(()) => {
                         object.end(Ok(())).await;
-                        if let Some(mut connection) = source.connection {
-                            // It shuts down by itself, unless some of the request is left that its origin does not read.
-                            let _ = timeout(SHUTDOWN_MAX, connection.join_next()).await;
-                        }
-                        return;
+                        return source.close().await;
                     }
                     Err(code) => code,
                 }
@@ -137,19 +188,14 @@ async fn bring(
     }
 }
 
-fn split(Answered { response, connection, in_use }: Answered, skips: u64) -> (response::Parts, Source) {
+pub(super) fn split(Answered { response, connection, in_use }: Answered, skips: u64) -> (response::Parts, Source) {
     let (head, body) = response.into_parts();
     (head, Source { body, skips, connection, in_use })
 }
 
 /// Puts what comes into the object, which has so many bytes at most.
 async fn copy(source: &mut Source, most: Option<u64>, object: &Object) -> Result<(), u64> {
-    while let Some(frame) = source.body.frame().await {
-        let frame = frame.map_err(|error| {
-            tracing::debug!(%error, "an answer broke off");
-            codes::BROKEN
-        })?;
-        let Ok(mut data) = frame.into_data() else { continue };
+    while let Some(mut data) = source.next().await? {
         let skipped = source.skips.min(data.len() as u64);
         source.skips -= skipped;
         let data = data.split_off(skipped as usize);
@@ -161,17 +207,21 @@ async fn copy(source: &mut Source, most: Option<u64>, object: &Object) -> Result
             object.push(data).await;
         }
     }
-    ended(&source.body, source.in_use.as_ref())?;
     if source.skips > 0 { Err(codes::BROKEN) } else { Ok(()) }
 }
 
-/// An answer's head as the device gets it.
-pub(super) fn section(mut head: response::Parts) -> Result<Vec<u8>, u64> {
+/// Makes an answer's head the one of the next hop.
+pub(super) fn settle(head: &mut response::Parts) -> Result<(), u64> {
     settle_length(&mut head.headers).map_err(|UnclearLength| codes::NO_HTTP)?;
     end_hop(&mut head.headers);
     head.headers.append(VIA, via(head.version));
+    Ok(())
+}
+
+/// A head as the device gets it.
+pub(super) fn encode(head: &response::Parts) -> Result<Vec<u8>, u64> {
     let mut section = Vec::new();
-    encode_response(&head, &mut section).map_err(|error| {
+    encode_response(head, &mut section).map_err(|error| {
         tracing::debug!(%error, "an origin's answer cannot be passed on");
         codes::NO_HTTP
     })?;

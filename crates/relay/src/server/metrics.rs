@@ -38,6 +38,31 @@ pub(crate) struct Counters {
     down_bytes: AtomicU64,
 }
 
+/// What has become of requests that a cache may answer.
+#[derive(Default, Debug)]
+pub(crate) struct CacheCounters {
+    /// Answered from the cache.
+    pub hits: AtomicU64,
+    /// Answered from it after the origin was asked.
+    pub validated: AtomicU64,
+    /// Answered with what came for another.
+    pub collapsed: AtomicU64,
+    /// Answered by the origin.
+    pub misses: AtomicU64,
+    /// The same, of those whose answers could not have been kept.
+    pub passed: AtomicU64,
+}
+
+/// What a cache has, and what it did.
+#[derive(Debug)]
+pub(crate) struct CacheFigures<'a> {
+    pub counters: &'a CacheCounters,
+    /// Bytes.
+    pub disk: u64,
+    pub memory: u64,
+    pub entries: u64,
+}
+
 /// A connection that is counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Open(Arc<Counters>);
@@ -95,7 +120,13 @@ impl Counters {
     }
 
     /// The whole page. `stored`: bytes that are on disk, and of how many devices, if there is a store.
-    pub fn text(&self, server: &Server, known: usize, stored: Option<(u64, usize)>) -> String {
+    pub fn text(
+        &self,
+        server: &Server,
+        known: usize,
+        stored: Option<(u64, usize)>,
+        cache: Option<CacheFigures<'_>>,
+    ) -> String {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut page = Families::new("hoop_relay_");
         let version = [(format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1)];
@@ -112,6 +143,21 @@ impl Counters {
         if let Some((bytes, devices)) = stored {
             page.gauge("stored_bytes", "Bytes on disk of answers that devices have not taken.", bytes);
             page.gauge("stored_devices", "Devices that have any of these.", devices as u64);
+        }
+        if let Some(CacheFigures { counters, disk, memory, entries }) = cache {
+            page.gauge("cache_entries", "Answers in the cache.", entries);
+            page.gauge("cache_disk_bytes", "Bytes of the cache on disk.", disk);
+            page.gauge("cache_memory_bytes", "Bytes of the cache in memory.", memory);
+            let CacheCounters { hits, validated, collapsed, misses, passed } = counters;
+            let counted = [("hit", hits), ("validated", validated), ("collapsed", collapsed), ("miss", misses)];
+            let counted = counted.into_iter().chain([("pass", passed)]);
+            let counted = counted.map(|(what, counter)| (format!("{{result=\"{what}\"}}"), of(counter)));
+            page.add(
+                "cache_requests_total",
+                "counter",
+                "Requests that the cache has seen, by what became of them.",
+                counted,
+            );
         }
         page.counter("broken_total", "Connections that broke off.", of(&self.broken));
         let refused = REFUSALS.iter().zip(&self.refused);

@@ -1,7 +1,8 @@
 //! The relay: it connects to where programs want to go, within each device's share.
 //!
-//! Rooms, each importing only those before it: `rate_limit`, `lookups`, `places`, `refusals`, `metrics`, `metered`, `egress`, `tunnel`, `origins`, `objects`, `fetch`, `exchange`, `config`, `certificate`, `revocation`, `relay`.
+//! Rooms, each importing only those before it: `rate_limit`, `lookups`, `places`, `refusals`, `metrics`, `metered`, `egress`, `tunnel`, `origins`, `objects`, `fetch`, `cache`, `exchange`, `config`, `certificate`, `revocation`, `relay`.
 
+pub(crate) mod cache;
 mod certificate;
 pub(crate) mod config;
 pub(crate) mod egress;

@@ -1,5 +1,6 @@
 //! The server's end of what devices open: [`Relay`].
 
+use super::cache::Cache;
 use super::certificate::{reset_key, tls};
 use super::config::{RelayConfig, RelayError};
 use super::egress::{Egress, LOOKUPS, LOOKUPS_OF_DEVICE};
@@ -82,10 +83,11 @@ impl Reload {
 struct Carrying {
     server: Server,
     egress: Arc<Egress>,
-    origins: Origins,
+    origins: Arc<Origins>,
     /// The files of authorities that it believes.
     ca: Vec<PathBuf>,
     store: Option<Arc<ObjectStore>>,
+    cache: Option<Arc<Cache>>,
 }
 
 impl Relay {
@@ -96,6 +98,7 @@ impl Relay {
     pub async fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
         let devices = Arc::new(Devices::open(&config.devices)?);
         let store = open_store(config, &devices)?;
+        let cache = open_cache(config, &devices)?;
         let (certificate, tls) = Renewed::open(&config.certificate, &config.key, tls)?;
         let listen = |source| hoop_http::ServeError { address: config.listen, source };
         let listener =
@@ -121,8 +124,8 @@ impl Relay {
             refusals: Refusals::default(),
             counters: Arc::default(),
         });
-        let origins = Origins::new(egress.clone(), client_config(&config.ca)?);
-        let carrying = Arc::new(Carrying { server, origins, ca: config.ca.clone(), egress, store });
+        let origins = Arc::new(Origins::new(egress.clone(), client_config(&config.ca)?));
+        let carrying = Arc::new(Carrying { server, origins, ca: config.ca.clone(), egress, store, cache });
         Ok(Self { listener, certificate, metrics, reload: mpsc::channel(1), carrying })
     }
 
@@ -179,6 +182,7 @@ struct ShutsDown(Arc<Carrying>);
 impl Drop for ShutsDown {
     fn drop(&mut self) {
         self.0.server.shutdown();
+        self.0.cache.iter().for_each(|cache| cache.shut_down());
     }
 }
 
@@ -188,6 +192,14 @@ fn open_store(config: &RelayConfig, devices: &Devices) -> Result<Option<Arc<Obje
     let known = devices.known();
     let opened = ObjectStore::open(store, |device| known.contains_key(&device));
     opened.map(Some).map_err(|source| RelayError::Store { path: store.folder.clone(), source })
+}
+
+/// The cache, unless it is switched off.
+fn open_cache(config: &RelayConfig, devices: &Devices) -> Result<Option<Arc<Cache>>, RelayError> {
+    let folder = config.store.as_ref().map(|store| store.folder.join("cache"));
+    let known = devices.known();
+    let opened = Cache::open(config.cache, folder.as_deref(), &config.allowed, |device| known.contains_key(&device));
+    opened.map_err(|source| RelayError::Store { path: folder.unwrap_or_default(), source })
 }
 
 /// Takes over what the files say: who is known, and what clients are shown.
@@ -230,7 +242,8 @@ fn text_of(
     move || {
         let stored = carrying.store.as_ref().map(|store| store.usage());
         let known = carrying.egress.devices.known().len();
-        std::future::ready(Ok(carrying.egress.counters.text(&carrying.server, known, stored)))
+        let cache = carrying.cache.as_ref().map(|cache| cache.figures());
+        std::future::ready(Ok(carrying.egress.counters.text(&carrying.server, known, stored, cache)))
     }
 }
 
@@ -239,7 +252,7 @@ impl Carrying {
     async fn carry(self: Arc<Self>, flow: FlowStream) {
         match flow.service() {
             service if service == HTTP || resumed(service).is_some() => {
-                exchange::carry(flow, &self.origins, self.store.as_ref()).await;
+                exchange::carry(flow, &self.origins, self.store.as_ref(), self.cache.as_ref()).await;
             }
             _ => tunnel::carry(flow, &self.egress).await,
         }
@@ -263,9 +276,11 @@ impl Carrying {
 
     /// Removes what an earlier relay has left of these devices, and what has been left for too long.
     fn forget_left(&self, devices: Vec<DeviceId>) {
-        if let Some(store) = self.store.clone() {
-            tokio::task::spawn_blocking(move || store.forget(|device| devices.contains(&device)));
-        }
+        let (store, cache) = (self.store.clone(), self.cache.clone());
+        tokio::task::spawn_blocking(move || {
+            store.inspect(|store| store.forget(|device| devices.contains(&device)));
+            cache.inspect(|cache| cache.forget(|device| devices.contains(&device)));
+        });
     }
 
     /// Ends what devices have here that were shut out.

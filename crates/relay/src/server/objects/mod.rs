@@ -6,7 +6,7 @@ mod file;
 mod object;
 mod room;
 mod store;
-mod window;
+pub(in crate::server) mod window;
 
 pub(crate) use object::Object;
 pub use room::StoreConfig;

@@ -8,7 +8,7 @@ const PIECE_WHOLE: usize = 32 << 10;
 
 /// The bytes of a body, from the first that somebody needs to the last that has come. Each is in memory, or on disk, or both.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(in crate::server) struct Window {
     memory: VecDeque<Bytes>,
     /// The offset of the first byte in memory.
     first: u64,
@@ -21,25 +21,25 @@ pub(super) struct Window {
 
 impl Window {
     /// Of which what lies from `released` to `end` is on disk.
-    pub(super) const fn new(released: u64, end: u64) -> Self {
+    pub(in crate::server) const fn new(released: u64, end: u64) -> Self {
         Self { memory: VecDeque::new(), first: end, end, stored: end, released }
     }
 
-    pub(super) const fn end(&self) -> u64 {
+    pub(in crate::server) const fn end(&self) -> u64 {
         self.end
     }
 
-    pub(super) const fn stored(&self) -> u64 {
+    pub(in crate::server) const fn stored(&self) -> u64 {
         self.stored
     }
 
-    pub(super) const fn released(&self) -> u64 {
+    pub(in crate::server) const fn released(&self) -> u64 {
         self.released
     }
 
     /// More has come. Short pieces are joined, so that few are in memory however short they come: of those shorter than [`PIECE_WHOLE`] that follow each other, each is less than half of the
     /// one before it. A byte is copied a dozen times for that, if it comes alone.
-    pub(super) fn push(&mut self, bytes: Bytes) {
+    pub(in crate::server) fn push(&mut self, bytes: Bytes) {
         self.end += bytes.len() as u64;
         if bytes.len() >= PIECE_WHOLE {
             return self.memory.push_back(bytes);
@@ -53,13 +53,13 @@ impl Window {
     }
 
     /// Nobody needs what lies before `offset`.
-    pub(super) fn release(&mut self, offset: u64) {
+    pub(in crate::server) fn release(&mut self, offset: u64) {
         self.released = self.released.max(offset.min(self.end));
         self.forget();
     }
 
     /// What lies before `offset` is on disk.
-    pub(super) fn store(&mut self, offset: u64) {
+    pub(in crate::server) fn store(&mut self, offset: u64) {
         self.stored = self.stored.max(offset.min(self.end));
         self.forget();
     }
@@ -79,7 +79,7 @@ impl Window {
     }
 
     /// What is in memory from `offset` on: one piece. None: it is on disk, or has not come.
-    pub(super) fn in_memory(&self, offset: u64) -> Option<Bytes> {
+    pub(in crate::server) fn in_memory(&self, offset: u64) -> Option<Bytes> {
         let mut at = self.first;
         if offset < at || offset >= self.end {
             return None;
@@ -95,7 +95,7 @@ impl Window {
     }
 
     /// What is needed and not on disk, in order, at most `most` bytes and at least a piece; and where it begins.
-    pub(super) fn unstored(&self, most: usize) -> (u64, Vec<Bytes>) {
+    pub(in crate::server) fn unstored(&self, most: usize) -> (u64, Vec<Bytes>) {
         let (mut at, mut bytes, mut pieces) = (self.first, 0, Vec::new());
         for piece in &self.memory {
             let skipped = self.stored.saturating_sub(at).min(piece.len() as u64);

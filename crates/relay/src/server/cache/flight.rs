@@ -1,0 +1,250 @@
+//! One request to an origin for all who ask for the same at once: [`Flight`], of which there are some in [`Flights`].
+//!
+//! Whoever asks first has the request made, and others wait for what comes. What is for all of them, and fresh, they get as it comes; a body whose length is not known they get once it is
+//! whole. What is not for them they ask for themselves (RFC 9111 §4). Nobody waits for another for longer than [`PATIENCE`] without anything to show for it.
+//!
+//! A request goes on while anybody waits for it, whoever that is, and ends with the last.
+
+use super::draft::Draft;
+use super::entry::Entry;
+use super::key::{Asker, Digest};
+use super::policy::Policy;
+use super::record::Record;
+use super::status::Outcome;
+use crate::server::fetch::Source;
+use http::{HeaderMap, HeaderValue, response};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// So long one waits for another's answer to begin, or for one without a length to be whole: as a browser waits before it dials another address.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Requests whose answers may be kept, at once. Others are made without the cache.
+const FLIGHTS_MAX: usize = 1_024;
+
+/// So long after an answer that was for one alone, nobody waits for another's answer to the same request.
+const PASSES_FOR: Duration = Duration::from_secs(60);
+
+/// Requests of which that is known. When there are more, those that it no longer holds for are forgotten, or else all.
+const PASSES_MAX: usize = 4_096;
+
+/// What an origin has answered.
+#[derive(Clone, Debug)]
+pub(super) enum Came {
+    /// Nothing: the code that says why.
+    Failed(u64),
+    /// What is not kept: it is for whoever asked first.
+    Passed(Arc<Mutex<Option<(response::Parts, Source)>>>),
+    /// That what is there is as it was, or an error instead of which it is given. `cookies` are for whoever asked first.
+    Answered { entry: Arc<Entry>, outcome: Outcome, is_for_all: bool, cookies: Vec<HeaderValue> },
+    /// What is kept.
+    Comes(Arc<Coming>),
+}
+
+/// An answer that comes, and is kept once it is whole.
+#[derive(Debug)]
+pub(super) struct Coming {
+    pub head: Head,
+    pub record: Record,
+    pub policy: Policy,
+    /// How long the body is, where that was said.
+    pub length: Option<u64>,
+    pub draft: Draft,
+    /// What is left of an answer that is not kept after all.
+    pub rest: Mutex<Option<Source>>,
+    /// What the origin answered, if it was asked whether something had changed.
+    pub status: Option<u16>,
+}
+
+/// Status and fields of an answer.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    pub status: http::StatusCode,
+    pub headers: HeaderMap,
+}
+
+/// A request that is made for one or more.
+#[derive(Debug)]
+pub(super) struct Flight {
+    target: Digest,
+    /// None: nobody may join it.
+    key: Option<Digest>,
+    pub came: watch::Sender<Option<Came>>,
+    is_kept: Arc<AtomicBool>,
+}
+
+impl Flight {
+    /// Whether what comes is kept: not if the URI has changed meanwhile.
+    pub(super) fn is_kept(&self) -> impl Fn() -> bool + Send + 'static {
+        let is_kept = self.is_kept.clone();
+        move || is_kept.load(Ordering::SeqCst)
+    }
+}
+
+/// Where one waits for an answer.
+pub(super) type Seat = watch::Receiver<Option<Came>>;
+
+/// How somebody gets an answer.
+pub(super) enum Boarded {
+    /// By a request of their own, which others may join.
+    Leads(Arc<Flight>, Seat),
+    /// By another's.
+    Joins(Seat),
+    /// An entry has come meanwhile.
+    Changed,
+    Full,
+}
+
+/// The requests that are made.
+#[derive(Default, Debug)]
+pub(super) struct Flights {
+    all: Mutex<Vec<Arc<Flight>>>,
+    passes: Mutex<HashMap<Digest, Instant>>,
+}
+
+/// Who may wait for the same request: whoever sends no credentials, or the same.
+fn key(asker: &Asker) -> Digest {
+    let owner = if asker.has_credentials() { &asker.owner.credentials.0[..] } else { &[] };
+    let device = if asker.has_credentials() { &asker.owner.device.0[..] } else { &[] };
+    Digest::of([&asker.target.0[..], &asker.fields.0, owner, device])
+}
+
+impl Flights {
+    /// Joins a request, or begins one. `is_alone`: no other's answer will do. `has_changed`: whether there is something in the cache now that was not there before.
+    pub(super) fn board(&self, asker: &Asker, is_alone: bool, has_changed: impl Fn() -> bool) -> Boarded {
+        let key = (!is_alone && !self.passes(asker)).then(|| key(asker));
+        let mut all = self.all.lock();
+        let joined = all.iter().find(|flight| key.is_some() && flight.key == key && (flight.is_kept())());
+        if let Some(flight) = joined {
+            return Boarded::Joins(flight.came.subscribe());
+        }
+        if key.is_some() && has_changed() {
+            return Boarded::Changed;
+        }
+        if all.len() >= FLIGHTS_MAX {
+            return Boarded::Full;
+        }
+        let (came, seat) = watch::channel(None);
+        let is_kept = Arc::new(AtomicBool::new(true));
+        let flight = Arc::new(Flight { target: asker.target, key, came, is_kept });
+        all.push(flight.clone());
+        Boarded::Leads(flight, seat)
+    }
+
+    /// Nobody joins it any more.
+    pub(super) fn land(&self, flight: &Arc<Flight>) {
+        self.all.lock().retain(|other| !Arc::ptr_eq(other, flight));
+    }
+
+    /// Returns once nobody waits for it, and nobody can join it any more.
+    pub(super) async fn abandoned(&self, flight: &Arc<Flight>) {
+        loop {
+            flight.came.closed().await;
+            let mut all = self.all.lock();
+            if flight.came.receiver_count() == 0 {
+                all.retain(|other| !Arc::ptr_eq(other, flight));
+                return;
+            }
+        }
+    }
+
+    /// What comes of a URI now is not kept: it has changed.
+    pub(super) fn invalidate(&self, target: Digest) {
+        let all = self.all.lock();
+        all.iter()
+            .filter(|flight| flight.target == target)
+            .for_each(|flight| flight.is_kept.store(false, Ordering::SeqCst));
+    }
+
+    /// Answers to such a request are for one alone.
+    pub(super) fn pass(&self, asker: &Asker) {
+        let (now, mut passes) = (Instant::now(), self.passes.lock());
+        if passes.len() >= PASSES_MAX {
+            passes.retain(|_, at| now.saturating_duration_since(*at) < PASSES_FOR);
+        }
+        if passes.len() >= PASSES_MAX {
+            passes.clear();
+        }
+        passes.insert(key(asker), now);
+    }
+
+    /// Answers to such a request are for all again.
+    pub(super) fn pass_no_more(&self, asker: &Asker) {
+        self.passes.lock().remove(&key(asker));
+    }
+
+    fn passes(&self, asker: &Asker) -> bool {
+        let at = self.passes.lock().get(&key(asker)).copied();
+        at.is_some_and(|at| at.elapsed() < PASSES_FOR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hoop_endpoint::DeviceId;
+    use http::Request;
+
+    fn asker(uri: &str, device: u8, cookie: Option<&str>) -> Asker {
+        let request = cookie.into_iter().fold(Request::get(uri), |request, cookie| request.header("cookie", cookie));
+        Asker::of(&request.body(()).unwrap().into_parts().0, DeviceId([device; 20]))
+    }
+
+    fn board(flights: &Flights, asker: &Asker) -> Boarded {
+        flights.board(asker, false, || false)
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_for_the_same_joins_until_nobody_waits() {
+        let flights = Flights::default();
+        let first = asker("http://a/", 1, None);
+        let Boarded::Leads(flight, seat) = board(&flights, &first) else { panic!("it leads") };
+        let Boarded::Joins(joined) = board(&flights, &asker("http://a/", 2, None)) else { panic!("it joins") };
+        for other in
+            [asker("http://a/b", 1, None), asker("http://a/", 1, Some("a=1")), asker("http://a/", 2, Some("a=1"))]
+        {
+            assert!(matches!(board(&flights, &other), Boarded::Leads(..)), "{other:?}");
+        }
+        assert!(matches!(flights.board(&first, true, || false), Boarded::Leads(..)), "alone");
+        drop(seat);
+        assert_eq!(flight.came.receiver_count(), 1);
+        drop(joined);
+        flights.abandoned(&flight).await;
+        assert!(matches!(board(&flights, &first), Boarded::Leads(..)));
+        assert!(matches!(flights.board(&asker("http://c/", 1, None), false, || true), Boarded::Changed));
+    }
+
+    #[test]
+    fn what_is_under_way_of_a_uri_that_changes_is_not_kept_nor_joined() {
+        let flights = Flights::default();
+        let (one, other) = (asker("http://a/", 1, None), asker("http://b/", 1, None));
+        let Boarded::Leads(changed, _) = board(&flights, &one) else { panic!("it leads") };
+        let Boarded::Leads(same, _) = board(&flights, &other) else { panic!("it leads") };
+        flights.invalidate(one.target);
+        assert!(!(changed.is_kept())() && (same.is_kept())());
+        assert!(matches!(board(&flights, &one), Boarded::Leads(..)));
+    }
+
+    #[test]
+    fn there_are_so_many_at_once_and_so_much_is_known_of_those_that_are_alone() {
+        let flights = Flights::default();
+        for number in 0..FLIGHTS_MAX {
+            assert!(matches!(board(&flights, &asker(&format!("http://a/{number}"), 1, None)), Boarded::Leads(..)));
+        }
+        assert!(matches!(board(&flights, &asker("http://b/", 1, None)), Boarded::Full));
+        let alone = asker("http://a/0", 1, None);
+        assert!(matches!(board(&flights, &alone), Boarded::Joins(_)));
+        flights.pass(&alone);
+        assert!(matches!(board(&flights, &alone), Boarded::Full), "it does not join");
+        flights.pass_no_more(&alone);
+        assert!(matches!(board(&flights, &alone), Boarded::Joins(_)));
+        for number in 0..PASSES_MAX * 2 {
+            flights.pass(&asker(&format!("http://c/{number}"), 1, None));
+        }
+        assert!(flights.passes.lock().len() <= PASSES_MAX);
+    }
+}

@@ -1,0 +1,418 @@
+//! What is kept, on disk and in memory: [`Library`].
+//!
+//! Bounds: bytes on disk and in memory ([`CacheConfig`]), and of one entry a part of that ([`ENTRY_PART`]). The index of what is on disk is in memory ([`ENTRIES_MAX`]). A small body that was
+//! read from disk is in memory from then on, and is answered from there.
+
+use super::disk::{Disk, Part};
+use super::draft::Draft;
+use super::entry::{Body, Entry};
+use super::index::{ENTRIES_MAX, Found, Index, Limits};
+use super::key::{Asker, Digest};
+use super::record::{BLOCK, Record};
+use super::status::Forward;
+use hoop_endpoint::DeviceId;
+use hoop_http::Lines;
+use http::HeaderMap;
+use parking_lot::Mutex;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
+
+/// One entry takes at most one part in so many of the whole: a few large ones do not have all others go.
+const ENTRY_PART: u64 = 8;
+
+/// The most bytes of one entry, however large the whole is: a record has room for the sums of so many.
+const ENTRY_MAX: u64 = 4 << 30;
+
+/// Room for a body whose length is not known is taken in steps of at least and at most so many bytes.
+pub(super) const STEP_MIN: u64 = 64 << 10;
+pub(super) const STEP_MAX: u64 = 4 << 20;
+
+/// Where answers are kept, and how much they may take. 0: none are kept there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheConfig {
+    /// On disk, in the folder of [`StoreConfig`](crate::StoreConfig), in bytes. Default 1 GiB.
+    pub disk: u64,
+    /// In memory, in bytes. Default 32 MiB.
+    pub memory: u64,
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self { disk: 1 << 30, memory: 32 << 20 }
+    }
+}
+
+/// What is kept.
+#[derive(Debug)]
+pub(super) struct Library {
+    limits: Limits,
+    index: Arc<Mutex<Index<Arc<Entry>>>>,
+    disk: Option<Arc<Disk>>,
+}
+
+/// Room for a body that comes. It is given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Room {
+    index: Arc<Mutex<Index<Arc<Entry>>>>,
+    pub bytes: u64,
+    pub part: Option<Part>,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.index.lock().release(self.bytes);
+    }
+}
+
+/// What there is for a request.
+pub(super) struct Look {
+    pub entry: Option<Arc<Entry>>,
+    pub why: Forward,
+    /// As [`Library::latest`] was then.
+    pub latest: u64,
+}
+
+fn warn(error: &io::Error) {
+    static LINES: Lines = Lines::new();
+    LINES.warn("an answer cannot be kept, or not be read again", error);
+}
+
+impl Library {
+    /// Opens it, with what an earlier process has left in `folder`.
+    ///
+    /// # Errors
+    /// If the folder cannot be used.
+    pub(super) fn open(
+        config: CacheConfig,
+        folder: Option<&Path>,
+        place: Digest,
+        is_known: impl Fn(DeviceId) -> bool,
+    ) -> io::Result<Self> {
+        let folder = folder.filter(|_| config.disk > 0);
+        let limits = Limits { disk: folder.map_or(0, |_| config.disk), memory: config.memory, entries: ENTRIES_MAX };
+        let mut index = Index::new(limits);
+        let disk = folder.map(|folder| Disk::open(folder, place, is_known)).transpose()?;
+        let disk = disk.map(|(disk, left)| {
+            for (on_disk, selector) in left {
+                disk.remove(&index.insert(selector, Some(on_disk), None));
+            }
+            Arc::new(disk)
+        });
+        Ok(Self { limits, index: Arc::new(Mutex::new(index)), disk })
+    }
+
+    /// What an entry's place is ([`Disk::place`]).
+    pub(super) fn place(&self) -> Digest {
+        self.disk.as_ref().map(|disk| disk.place).unwrap_or_default()
+    }
+
+    /// The most bytes of one body.
+    pub(super) fn entry_max(&self) -> u64 {
+        let all = if self.disk.is_some() { self.limits.disk } else { self.limits.memory };
+        (all / ENTRY_PART).min(ENTRY_MAX)
+    }
+
+    /// The most bytes of a body that is kept in memory, too.
+    pub(super) fn small(&self) -> u64 {
+        let most = self.limits.memory / ENTRY_PART;
+        if self.disk.is_some() { most.min(BLOCK as u64) } else { most }
+    }
+
+    pub(super) fn has_disk(&self) -> bool {
+        self.disk.is_some()
+    }
+
+    /// Bytes on disk and in memory, and entries.
+    pub(super) fn usage(&self) -> (u64, u64, usize) {
+        self.index.lock().usage()
+    }
+
+    /// Changes when an entry of this URI comes.
+    pub(super) fn latest(&self, target: Digest) -> u64 {
+        self.index.lock().latest(target)
+    }
+
+    /// What there is for a request. The disk is asked only for what is not in memory.
+    pub(super) async fn find(&self, asker: &Asker, request: &HeaderMap) -> Look {
+        let (found, latest) = {
+            let mut index = self.index.lock();
+            let latest = index.latest(asker.target);
+            (index.find(asker, request), latest)
+        };
+        let look = |entry, why| Look { entry, why, latest };
+        let (id, on_disk) = match found {
+            Found::InMemory(entry) => return look(Some(entry), Forward::Stale),
+            Found::OnDisk(id, on_disk) => (id, on_disk),
+            Found::Variant => return look(None, Forward::VaryMiss),
+            Found::Nothing => return look(None, Forward::UriMiss),
+        };
+        let Some(disk) = self.disk.clone() else { return look(None, Forward::UriMiss) };
+        let (index, small) = (self.index.clone(), self.small());
+        let loaded = spawn_blocking(move || match disk.load(on_disk.number, small) {
+            Ok(entry) => {
+                let entry = Arc::new(entry);
+                if matches!(entry.body, Body::Memory(_)) {
+                    let gone = index.lock().promote(id, on_disk, entry.bytes(), entry.clone());
+                    disk.remove(&gone);
+                }
+                Some(entry)
+            }
+            Err(error) => {
+                let damaged = index.lock().remove_damaged(id, on_disk);
+                // One that has just made way is no failure.
+                damaged.inspect(|_| warn(&error));
+                disk.remove(damaged.as_slice());
+                None
+            }
+        });
+        let entry = loaded.await.ok().flatten();
+        let why = if entry.is_some() { Forward::Stale } else { Forward::UriMiss };
+        look(entry, why)
+    }
+
+    /// Room for a body of so many bytes, as far as is known. `has_file`: it is too large for memory.
+    pub(super) async fn room(&self, bytes: u64, has_file: bool) -> Option<Room> {
+        let gone = self.index.lock().reserve(bytes)?;
+        let mut room = Room { index: self.index.clone(), bytes, part: None };
+        let Some(disk) = self.disk.clone() else { return Some(room) };
+        let made = spawn_blocking(move || {
+            disk.remove(&gone);
+            has_file.then(|| disk.create(bytes)).transpose()
+        });
+        match made.await.map_err(io::Error::other).flatten().inspect_err(warn).ok()? {
+            // The file system is full.
+            Some(None) => None,
+            Some(part @ Some(_)) => {
+                room.part = part;
+                Some(room)
+            }
+            None => Some(room),
+        }
+    }
+
+    /// Has more room for a body than it had. Whether there is any.
+    pub(super) async fn grow(&self, room: &mut Room, bytes: u64) -> bool {
+        let Some(gone) = self.index.lock().reserve(bytes) else { return false };
+        room.bytes += bytes;
+        let Some(disk) = self.disk.clone() else { return true };
+        let has_room = spawn_blocking(move || {
+            disk.remove(&gone);
+            disk.has_room(bytes)
+        });
+        has_room.await.unwrap_or(false)
+    }
+
+    /// Keeps an entry whose body is whole, unless `is_kept` says at last that it is not to be. Where it is kept in memory, `is_there` is called before it is on disk.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(super) async fn keep(
+        &self,
+        mut record: Record,
+        draft: &Draft,
+        mut room: Room,
+        is_kept: impl Fn() -> bool + Send + 'static,
+        is_there: impl FnOnce(),
+    ) -> io::Result<()> {
+        (record.length, record.sums) = (draft.len(), draft.sums());
+        let mut part = room.part.take();
+        if let Some(part) = &part {
+            draft.store(&part.file, true).await?;
+        }
+        let body = draft.in_memory().filter(|body| body.len() as u64 <= self.small() || self.disk.is_none());
+        let (disk, index) = (self.disk.clone(), self.index.clone());
+        let whole = if part.is_none() { draft.in_memory() } else { None };
+        let entry = body.and_then(|body| Entry::new(record.clone(), Body::Memory(body))).map(Arc::new);
+        let in_memory = entry.clone().filter(|entry| entry.bytes() <= self.limits.memory);
+        let is_in_memory = in_memory.is_some();
+        let (begun, before) = {
+            let mut index = index.lock();
+            let kept = in_memory.filter(|_| is_kept()).map(|entry| (entry.bytes(), entry));
+            let gone = kept.map(|kept| index.insert(record.selector.clone(), None, Some(kept)));
+            (index.begin(record.selector.target), gone.unwrap_or_default())
+        };
+        // From here on nothing waits, so that what was begun is finished.
+        if is_in_memory {
+            is_there();
+        }
+        let keeping = spawn_blocking(move || {
+            let on_disk = disk.as_ref().map(|disk| {
+                if let Some(whole) = &whole {
+                    part = disk.create(whole.len() as u64)?;
+                    if let Some(part) = &part {
+                        std::os::unix::fs::FileExt::write_all_at(&*part.file, whole, 0)?;
+                    }
+                }
+                part.map(|part| disk.finish(part, &record)).transpose()
+            });
+            // What cannot be on disk may be in memory.
+            let on_disk = on_disk.transpose().inspect_err(warn).ok().flatten().flatten();
+            let selector = record.selector.clone();
+            drop(room);
+            let mut index = index.lock();
+            // A later answer may have come meanwhile.
+            let is_latest = index.came(selector.id()).is_none_or(|came| came < begun);
+            let gone = match index.finish(begun) && is_latest && is_kept() {
+                true => index.insert(selector, on_disk, entry.map(|entry| (entry.bytes(), entry))),
+                false => on_disk.map(|on_disk| on_disk.number).into_iter().collect(),
+            };
+            drop(index);
+            disk.inspect(|disk| disk.remove(&[before, gone].concat()));
+        });
+        keeping.await.map_err(io::Error::other)
+    }
+
+    /// Keeps an entry whose head is another now, instead of what it was. Its body is the same.
+    pub(super) async fn refresh(&self, entry: &Entry, is_kept: impl Fn() -> bool + Send + 'static) {
+        let (record, body) = (entry.record.clone(), entry.body.clone());
+        let (disk, index) = (self.disk.clone(), self.index.clone());
+        let refreshing = spawn_blocking(move || {
+            let id = record.selector.id();
+            let (begun, before) = {
+                let mut index = index.lock();
+                (index.begin(record.selector.target), index.on_disk(id))
+            };
+            let updated = disk.as_ref().zip(before).map(|(disk, before)| disk.update(before.number, &record));
+            let on_disk = updated.transpose().inspect_err(warn).ok().flatten();
+            let selector = record.selector.clone();
+            let is_small = matches!(body, Body::Memory(_));
+            let entry = is_small.then(|| Entry::new(record, body)).flatten().map(Arc::new);
+            let mut index = index.lock();
+            // It may have made way meanwhile, with its file.
+            let is_there = index.on_disk(id) == before;
+            let gone = match index.finish(begun) && is_there && is_kept() {
+                true => index.insert(selector, on_disk, entry.map(|entry| (entry.bytes(), entry))),
+                false => Vec::new(),
+            };
+            drop(index);
+            disk.inspect(|disk| disk.remove(&gone));
+        });
+        let _ = refreshing.await;
+    }
+
+    /// Removes an entry.
+    pub(super) async fn remove(&self, id: Digest) {
+        let gone = self.index.lock().remove(id);
+        self.remove_files(gone.into_iter().collect()).await;
+    }
+
+    /// Removes all entries of a URI.
+    pub(super) async fn remove_target(&self, target: Digest) {
+        let gone = self.index.lock().remove_target(target);
+        self.remove_files(gone).await;
+    }
+
+    /// Removes what is of these devices alone.
+    pub(super) fn forget(&self, is_gone: impl Fn(DeviceId) -> bool) {
+        let gone = self.index.lock().forget(is_gone);
+        self.disk.iter().for_each(|disk| disk.remove(&gone));
+    }
+
+    async fn remove_files(&self, gone: Vec<u64>) {
+        if let Some(disk) = self.disk.clone().filter(|_| !gone.is_empty()) {
+            let _ = spawn_blocking(move || disk.remove(&gone)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::draft::End;
+    use super::super::entry;
+    use super::super::key::Selector;
+    use super::super::policy::Times;
+    use super::*;
+    use bytes::Bytes;
+    use http::{Request, StatusCode, request};
+    use std::time::SystemTime;
+
+    fn open(config: CacheConfig, folder: &Path) -> Library {
+        Library::open(config, Some(folder), Digest::default(), |_| true).unwrap()
+    }
+
+    fn request(number: usize) -> (request::Parts, Asker) {
+        let (request, ()) = Request::get(format!("http://a.example/{number}")).body(()).unwrap().into_parts();
+        let asker = Asker::of(&request, DeviceId([1; 20]));
+        (request, asker)
+    }
+
+    /// Keeps this body under this number.
+    async fn keep(library: &Library, number: usize, body: &[u8], has_file: bool) -> io::Result<()> {
+        let (request, asker) = request(number);
+        let answer: HeaderMap = [(http::header::CACHE_CONTROL, "max-age=60".parse().unwrap())].into_iter().collect();
+        let selector = Selector::of(&asker, &request.headers, &answer, false, false).unwrap();
+        let times = Times { asked: SystemTime::now(), came: SystemTime::now() };
+        let record = entry::record(selector, false, (StatusCode::OK, &answer), times, library.place()).unwrap();
+        let draft = Draft::new();
+        draft.push(Bytes::copy_from_slice(body), true);
+        let room = library.room(body.len() as u64, has_file).await.ok_or(io::ErrorKind::StorageFull)?;
+        let kept = library.keep(record, &draft, room, || true, || {}).await;
+        draft.end(End::Whole);
+        kept
+    }
+
+    async fn find(library: &Library, number: usize) -> Option<Arc<Entry>> {
+        let (request, asker) = request(number);
+        library.find(&asker, &request.headers).await.entry
+    }
+
+    fn files(folder: &Path) -> usize {
+        std::fs::read_dir(folder).unwrap().flatten().filter(|file| file.file_name() != "lock").count()
+    }
+
+    #[tokio::test]
+    async fn ten_thousand_entries_stay_within_the_bounds_also_through_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = CacheConfig { disk: 8 << 20, memory: 1 << 20 };
+        let library = open(config, folder.path());
+        for number in 0..10_000 {
+            keep(&library, number, &[number as u8; 1_000], false).await.unwrap();
+            let (disk, memory, _) = library.usage();
+            assert!(disk <= config.disk && memory <= config.memory);
+        }
+        assert_eq!((library.usage().2, files(folder.path())), (2_048, 2_048));
+        assert!(find(&library, 0).await.is_none());
+        let last = find(&library, 9_999).await.unwrap();
+        assert!(matches!(&last.body, Body::Memory(body) if body[..] == [9_999_usize as u8; 1_000]));
+        drop((library, last));
+        let half = CacheConfig { disk: 4 << 20, ..config };
+        let library = open(half, folder.path());
+        assert_eq!(library.usage(), (4 << 20, 0, 1_024));
+        assert_eq!(files(folder.path()), 1_024);
+        assert!(find(&library, 9_999).await.is_some() && find(&library, 8_000).await.is_none());
+        assert!(library.usage().1 > 0, "what was read is in memory");
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_takes_nothing_leaves_what_fits_into_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let (config, cache) = (CacheConfig::default(), folder.path().join("cache"));
+        let library = open(config, &cache);
+        keep(&library, 1, b"on disk", false).await.unwrap();
+        std::fs::remove_dir_all(&cache).unwrap();
+        keep(&library, 2, b"in memory", false).await.unwrap();
+        assert_eq!(library.usage().2, 2);
+        assert!(matches!(&find(&library, 2).await.unwrap().body, Body::Memory(body) if body == "in memory"));
+        assert!(library.room(1 << 20, true).await.is_none(), "and nothing that does not");
+    }
+
+    #[tokio::test]
+    async fn what_comes_takes_half_at_most_and_gives_it_back() {
+        for config in [CacheConfig { disk: 8 << 20, memory: 0 }, CacheConfig { disk: 0, memory: 8 << 20 }] {
+            let folder = tempfile::tempdir().unwrap();
+            let library = open(config, folder.path());
+            let mut rooms = Vec::new();
+            while let Some(room) = library.room(1 << 20, false).await {
+                rooms.push(room);
+            }
+            assert_eq!(rooms.len(), 4);
+            assert!(!library.grow(&mut rooms[0], 1).await);
+            rooms.pop();
+            assert!(library.grow(&mut rooms[0], 1 << 20).await);
+            rooms.clear();
+            assert!(library.room(4 << 20, false).await.is_some());
+        }
+    }
+}
