@@ -5,8 +5,8 @@
 use crate::authority::Authority;
 use crate::destination::Destination;
 use crate::forward::HEAD_BYTES;
-use crate::proxy::http1;
 use crate::socket::UnderWay;
+use crate::spoken::http1;
 use hoop_http::Body;
 use http::header::HOST;
 use http::uri::{Authority as UriAuthority, PathAndQuery, Scheme};

@@ -6,9 +6,10 @@ use crate::entrusted::Entrusted;
 use crate::entrusting::{self, NotFor};
 use crate::exchange::{Exchanged, exchange};
 use crate::failure::Failure;
-use crate::forward::{FIELDS, HEAD_BYTES, forward, upgrade};
+use crate::forward::{forward, upgrade};
 use crate::local::{Local, text};
 use crate::socket::{ProgramSocket, UnderWay};
+use crate::spoken::http1;
 use crate::tunnel::{Dialer, Dialled};
 use hoop_http::{Body, empty};
 use hoop_units::UnixTime;
@@ -17,16 +18,11 @@ use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long a request's head may take to come, and a connection may rest between two requests: as long as browsers keep theirs for the next one.
-const HEAD_TIME: Duration = Duration::from_secs(60);
 
 /// When what a request asks for should be there, in seconds since 1970. It is for the agent: the flow carries it to the relay, and ends then.
 const DEADLINE: HeaderName = HeaderName::from_static("hoop-deadline");
@@ -43,20 +39,6 @@ pub(crate) struct Proxy {
     pub(crate) entrusted: Entrusted,
     /// What shows the agent as them, and for which of them.
     pub(crate) authority: Option<(Authority, Entrusted)>,
-}
-
-/// How HTTP/1.1 is spoken with programs.
-pub(crate) fn http1() -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder
-        .preserve_header_case(true)
-        .title_case_headers(true)
-        .half_close(true)
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
-        .max_buf_size(HEAD_BYTES)
-        .max_headers(FIELDS);
-    builder
 }
 
 /// Serves a program's connection until it ends.

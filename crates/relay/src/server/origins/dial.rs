@@ -2,7 +2,6 @@
 
 use super::super::egress::Egress;
 use super::super::metered::Metered;
-use super::SILENT_MAX;
 use crate::codes;
 use hoop_endpoint::DeviceId;
 use hoop_http::Stop;
@@ -26,6 +25,12 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower_service::Service;
+
+/// How long a connection is kept for the next request, and up to twice that. Servers keep theirs for 5 s (Apache) to 75 s (nginx).
+pub(super) const IDLE_MAX: Duration = Duration::from_secs(15);
+
+/// A kept connection may have been forgotten on its way. So long what is sent over it may stay without an acknowledgement.
+pub(super) const SILENT_MAX: Duration = Duration::from_secs(20);
 
 /// How long an origin has for the TLS handshake, which takes two round trips.
 const TLS_MAX: Duration = Duration::from_secs(20);

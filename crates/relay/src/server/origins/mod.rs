@@ -10,7 +10,7 @@
 mod dial;
 mod multiplexed;
 
-use self::dial::{Dial, HasAnswered, NotReached};
+use self::dial::{Dial, HasAnswered, IDLE_MAX, NotReached};
 pub(crate) use self::multiplexed::InUse;
 use self::multiplexed::{Multiplexed, NoAnswer};
 use super::egress::Egress;
@@ -32,17 +32,11 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::task::JoinSet;
-
-/// How long a connection is kept for the next request, and up to twice that. Servers keep theirs for 5 s (Apache) to 75 s (nginx).
-const IDLE_MAX: Duration = Duration::from_secs(15);
 
 /// How many are kept idle for one origin: as many as browsers open.
 const IDLE_OF_ORIGIN: usize = 6;
-
-/// A kept connection may have been forgotten on its way. So long what is sent over it may stay without an acknowledgement.
-const SILENT_MAX: Duration = Duration::from_secs(20);
 
 /// What sends requests to origins.
 #[derive(Debug)]

@@ -4,8 +4,7 @@
 //!
 //! Bounds: [`ORIGINS_MAX`] origins are known of a device, and to each there is one connection. It holds [`CONNECTION_BYTES`] at most that were not read, and closes as those of HTTP/1.1 do.
 
-use super::dial::{Dial, Reached, destination};
-use super::{IDLE_MAX, SILENT_MAX};
+use super::dial::{Dial, IDLE_MAX, Reached, SILENT_MAX, destination};
 use crate::codes;
 use crate::exchange::HEAD_BYTES;
 use h2::Reason;
