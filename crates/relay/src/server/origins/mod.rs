@@ -114,7 +114,7 @@ impl Origins {
                 (Ok((response, in_use)), _) => {
                     return Ok(Answered { response, connection: None, in_use: Some(in_use) });
                 }
-                (Err(NoAnswer::NotTaken(request)), _) => request,
+                (Err(NoAnswer::NotTaken(request)), _) => *request,
                 (Err(NoAnswer::Closed), Some(repeated)) => repeated,
                 (Err(NoAnswer::Closed), None) => return Err(codes::BROKEN),
                 (Err(NoAnswer::Failed(code)), _) => return Err(code),

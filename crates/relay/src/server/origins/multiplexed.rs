@@ -68,7 +68,7 @@ pub(crate) struct InUse {
 /// There is no answer over HTTP/2.
 pub(super) enum NoAnswer {
     /// The origin has not seen the request, or speaks HTTP/1.1: it may go over a connection of its own.
-    NotTaken(Request<Body>),
+    NotTaken(Box<Request<Body>>),
     /// The origin has closed the connection, or refuses the request over HTTP/2. It may have seen it.
     Closed,
     /// With this code.
@@ -85,7 +85,7 @@ impl Multiplexed {
         let origin = self.origin(request.uri());
         let mut many = match Self::reach(&origin, dial, request.uri()).await {
             Ok(Some(many)) => many,
-            Ok(None) => return Err(NoAnswer::NotTaken(request)),
+            Ok(None) => return Err(NoAnswer::NotTaken(Box::new(request))),
             Err(code) => return Err(NoAnswer::Failed(code)),
         };
         let sent = many.sender.try_send_request(over_h2(request));
@@ -99,7 +99,7 @@ impl Multiplexed {
             Err(mut error) => {
                 tracing::debug!(error = %error.error(), "no answer over HTTP/2");
                 Err(match error.take_message() {
-                    Some(request) => NoAnswer::NotTaken(request),
+                    Some(request) => NoAnswer::NotTaken(Box::new(request)),
                     None if is_closed(error.error(), many.has_answered) => NoAnswer::Closed,
                     None => NoAnswer::Failed(code_of(error.error())),
                 })
