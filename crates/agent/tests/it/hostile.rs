@@ -342,8 +342,11 @@ fn data(bytes: &str) -> Vec<u8> {
     frame(DATA, END_STREAM, 1, bytes.as_bytes())
 }
 
-/// What an origin answers by HTTP/2, and the body that a program is given.
-fn answers_over_h2() -> Vec<(&'static str, Vec<Vec<u8>>, Option<&'static str>)> {
+/// What it is, its frames, and the body that a program is given.
+type AnswerOverH2 = (&'static str, Vec<Vec<u8>>, Option<&'static str>);
+
+/// What an origin answers by HTTP/2.
+fn answers_over_h2() -> Vec<AnswerOverH2> {
     let head = |flags, block: &[(&str, &str)]| frame(HEADERS, END_HEADERS | flags, 1, &fields(block));
     vec![
         ("plain", vec![answer(&[]), data("hi")], Some("hi")),
