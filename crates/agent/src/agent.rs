@@ -146,7 +146,15 @@ impl Agent {
         let relay = config.introduction.server.clone();
         let local = Local { link: link.clone(), listing, relay, address, tun: report };
         let authority = config.authority.as_ref().map(|file| Authority::open(file, AuthorityFile::now()));
-        let authority = authority.transpose()?.map(|authority| {
+        let authority = match authority.transpose() {
+            // Programs go by themselves as they did before, and all others as ever.
+            Err(error @ AuthorityError::Expired) => {
+                dialer.connector.say(error.to_string());
+                None
+            }
+            authority => authority?,
+        };
+        let authority = authority.map(|authority| {
             let hosts = authority.hosts().to_vec();
             (authority, Entrusted(hosts))
         });

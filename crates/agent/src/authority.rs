@@ -57,7 +57,9 @@ pub enum AuthorityError {
     #[error("the authority cannot be used: {0}")]
     Tls(#[from] rustls::Error),
     /// Its time is over.
-    #[error("the authority's year is over: make a new one with `hoop agent trust`")]
+    #[error(
+        "the year of the authority is over, and no host of it is entrusted: make a new one with `hoop agent trust`"
+    )]
     Expired,
 }
 

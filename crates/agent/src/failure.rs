@@ -112,7 +112,9 @@ impl Failure {
             Self::NoHttp => "what answers there does not speak HTTP",
             Self::Untrusted => "its certificate is not valid, or of nobody whom the relay believes (`hoop relay --ca`)",
             Self::NoTls => "what answers there does not speak TLS",
-            Self::NotMade => "the relay makes no such request by https: it may be older",
+            Self::NotMade => {
+                "the relay makes no such request by https: an entrusted host has no WebSockets, and an older relay makes none"
+            }
             Self::NoRequest => "the request is malformed",
         }
     }

@@ -28,7 +28,13 @@ impl<'a> Output<'a> {
     }
 
     fn fail(path: &Path, error: &io::Error) -> Failure {
-        Failure::new(Exit::File, format!("cannot write {}", path.display()), error)
+        let failure = Failure::new(Exit::File, format!("cannot write {}", path.display()), error);
+        match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                failure.hint("choose another name, or remove the file if nobody needs it any more")
+            }
+            _ => failure,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Codes of refused connections, in the order of their counters.
-const REFUSALS: [u64; 11] = [
+const REFUSALS: [u64; 13] = [
     codes::MALFORMED,
     codes::FORBIDDEN,
     codes::UNKNOWN_NAME,
@@ -19,6 +19,8 @@ const REFUSALS: [u64; 11] = [
     codes::NO_NETWORK,
     codes::NO_HTTP,
     codes::UNKNOWN_EXCHANGE,
+    codes::UNTRUSTED,
+    codes::NO_TLS,
 ];
 
 /// What has happened since the relay began.

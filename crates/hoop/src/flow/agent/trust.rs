@@ -5,7 +5,8 @@ use crate::base::output::Output;
 use clap::Args;
 use hoop_agent::{AuthorityFile, EntrustedHost};
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -29,13 +30,17 @@ pub fn run(flags: &Flags) -> Result<Exit, Failure> {
     let (output, beside) = (Output::create(&flags.output)?, Output::create(&path)?);
     output.write(&text)?;
     beside.write(&certificate)?;
+    // It is for others to read: browsers of other users may trust it, too.
+    let readable = fs::set_permissions(&path, fs::Permissions::from_mode(0o644));
+    readable.map_err(|error| Failure::new(Exit::File, format!("cannot write {}", path.display()), error))?;
     let (authority, path) = (flags.output.display(), path.display());
     println!(
         "The relay will read, and could change, what your browser and these hosts say to each other: {names}.\n\
          1. Start the agent with: --authority {authority}\n\
          2. Let your browser trust {path}, which holds for these hosts alone, for a year:\n   \
             Firefox: Settings, Privacy & Security, View Certificates, Authorities, Import\n   \
-            Chromium: certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n 'hoop agent' -i {path}\n\
+            Chromium: certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n 'hoop agent' -i {path}\n   \
+            curl: --cacert {path}, for these hosts\n\
          Keep {authority} to yourself: whoever has it can pose as these hosts before your browser."
     );
     Ok(Exit::Done)
@@ -53,10 +58,17 @@ pub fn read(path: &Path) -> Result<AuthorityFile, Failure> {
     let unusable = |error: &dyn std::fmt::Display| {
         Failure::new(Exit::File, format!("{} is not a file that `hoop agent trust` made", path.display()), error)
     };
-    let mode = fs::metadata(path).map_err(|error| unusable(&error))?.mode();
+    let unread = |error: io::Error| {
+        Failure::new(Exit::File, format!("cannot read {}", path.display()), error)
+            .hint("`hoop agent trust` makes such a file")
+    };
+    let mode = fs::metadata(path).map_err(unread)?.mode();
     if mode & 0o077 != 0 {
         return Err(unusable(&format!("others may read it: chmod 600 {}", path.display())));
     }
-    let text = fs::read_to_string(path).map_err(|error| unusable(&error))?;
-    toml::from_str(&text).map_err(|error| unusable(&error))
+    let text = fs::read_to_string(path).map_err(unread)?;
+    if text.starts_with("-----BEGIN CERTIFICATE") {
+        return Err(unusable(&"it is the certificate, which is for browsers"));
+    }
+    toml::from_str(&text).map_err(|_| unusable(&"it says other things"))
 }

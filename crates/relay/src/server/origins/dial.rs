@@ -5,6 +5,7 @@ use super::super::metered::Metered;
 use crate::codes;
 use hoop_endpoint::DeviceId;
 use hoop_http::Stop;
+use hoop_units::plain;
 use http::Uri;
 use http::uri::Scheme;
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -19,7 +20,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -119,13 +120,18 @@ impl Dial {
         let name = ServerName::try_from(host).map_err(|_| codes::NO_TLS)?;
         let speaking = TlsConnector::from(tls.clone()).connect(name, metered);
         let stream = timeout(TLS_MAX, speaking).await.map_err(|_| codes::TIMED_OUT)?;
-        stream.map(|stream| Reached::Tls(Box::new(stream))).map_err(|error| refusal_of(&error))
+        stream.map(|stream| Reached::Tls(Box::new(stream))).map_err(|error| {
+            if self.egress.refusals.are_written(self.device, Instant::now()) {
+                let (device, why) = (hex::encode(self.device.0), plain::line(&error.to_string()));
+                tracing::info!(device, to = destination(origin), why, "no TLS with a host that a device entrusts");
+            }
+            refusal_of(&error)
+        })
     }
 }
 
 /// Why an origin is not spoken to by TLS.
 fn refusal_of(error: &io::Error) -> u64 {
-    tracing::debug!(%error, "no TLS with an origin");
     match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidCertificate(_)) => codes::UNTRUSTED,
         _ => codes::NO_TLS,
