@@ -370,11 +370,13 @@ impl Cache {
         true
     }
 
-    /// Whether what comes for another is for this request, too. What has no length might not be kept in the end, and then there would be nothing to go on with: it is waited for.
+    /// Whether what comes for another is for this request, too. What has no length might not be kept in the end, and of what has no version nobody can have the rest: whoever asked first could hold it
+    /// by reading nothing. It is waited for.
     async fn awaits(&self, coming: &Coming, request: &request::Parts, asker: &Asker) -> bool {
+        let can_go_on = || coming.length.is_some() && Version::of(request, &parts(&coming.head)).is_some();
         coming.record.selector.selects(asker, &request.headers)
             && coming.policy.answers(&request.headers, SystemTime::now())
-            && (coming.length.is_some() || timeout(PATIENCE, coming.draft.ended()).await == Ok(End::Whole))
+            && (can_go_on() || timeout(PATIENCE, coming.draft.ended()).await == Ok(End::Whole))
     }
 
     /// Passes on what comes, as it comes.
