@@ -11,8 +11,7 @@ use hoop_endpoint::{FlowError, FlowMeter, FlowName, FlowReader, FlowStream, Flow
 use hoop_head::decode_request;
 use hoop_http::{Body, empty, streamed};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::uri::Scheme;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, Uri};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use std::future::pending;
@@ -102,9 +101,7 @@ async fn read_request(mut reader: FlowReader) -> Result<(Request<Body>, bytes::B
     let (section, rest) = read_head(&mut reader).await.map_err(malformed)?;
     let request = decode_request(&section).map_err(io::Error::other).map_err(malformed)?;
     let (mut head, ()) = request.into_parts();
-    if ![&Scheme::HTTP, &Scheme::HTTPS].map(Some).contains(&head.uri.scheme()) {
-        return Err(codes::MALFORMED);
-    }
+    head.uri = normal(head.uri).ok_or(codes::MALFORMED)?;
     let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let body = FlowBody::new(reader, rest, length);
     let body = match length {
@@ -119,6 +116,24 @@ async fn read_request(mut reader: FlowReader) -> Result<(Request<Body>, bytes::B
         },
     };
     Ok((Request::from_parts(head, body), section))
+}
+
+/// An address as each of its spellings means it: the host in lower case, and no port that its scheme has by default (RFC 9110 §4.2.3). What the cache takes for one address is one for its web server. None: it is
+/// neither `http` nor `https`.
+fn normal(uri: Uri) -> Option<Uri> {
+    let default = match uri.scheme()?.as_str() {
+        "http" => 80,
+        "https" => 443,
+        _ => return None,
+    };
+    let host = uri.host()?.to_ascii_lowercase();
+    let authority = match uri.port_u16().filter(|port| *port != default) {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    };
+    let mut parts = uri.into_parts();
+    parts.authority = Some(authority.try_into().ok()?);
+    Uri::from_parts(parts).ok()
 }
 
 /// Sends a request, and passes the answer on as fast as the device takes it.
@@ -252,5 +267,23 @@ impl Way {
     fn look(&self, object: &Object) {
         let acknowledged = self.meter.stats().map_or(0, |stats| stats.acknowledged);
         object.release(self.from + acknowledged.saturating_sub(self.head));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_one_address_are_one() {
+        for (uri, is) in [
+            ("http://LocalHost:80/A?b", Some("http://localhost/A?b")),
+            ("https://a.example:443/", Some("https://a.example/")),
+            ("https://a.example:80/", Some("https://a.example:80/")),
+            ("http://[2001:DB8::1]:8080/", Some("http://[2001:db8::1]:8080/")),
+            ("ftp://a.example/", None),
+        ] {
+            assert_eq!(normal(uri.parse().unwrap()).map(|uri| uri.to_string()).as_deref(), is, "{uri}");
+        }
     }
 }
