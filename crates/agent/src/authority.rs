@@ -14,7 +14,7 @@ use rcgen::{
 use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -25,6 +25,9 @@ const DAYS: u32 = 365;
 
 /// Programs' clocks may be late by so much, in seconds.
 const EARLIER: u32 = 24 * 3_600;
+
+/// The longest name of a certificate's owner (RFC 5280, `ub-common-name`).
+const NAME_MAX: usize = 64;
 
 /// More hosts are seldom entrusted; then their certificates are made anew.
 const HOSTS_MAX: usize = 256;
@@ -78,7 +81,8 @@ impl AuthorityFile {
         let key = KeyPair::generate()?;
         let (from, until) = (now.0.saturating_sub(EARLIER), now.plus_secs(DAYS * 24 * 3_600).0);
         let hosts = hosts.iter().map(EntrustedHost::to_string).collect();
-        let file = Self { name: name.to_owned(), hosts, from, until, key: key.serialize_pem() };
+        let name = name.chars().take(NAME_MAX).collect();
+        let file = Self { name, hosts, from, until, key: key.serialize_pem() };
         let certificate = params(&file, &file.hosts()?)?.self_signed(&key)?.pem();
         Ok((file, certificate))
     }
@@ -104,8 +108,9 @@ fn params(file: &AuthorityFile, hosts: &[EntrustedHost]) -> Result<CertificatePa
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let any_v4 = GeneralSubtree::IpAddress(CidrSubnet::V4([0; 4], [0; 4]));
     let any_v6 = GeneralSubtree::IpAddress(CidrSubnet::V6([0; 16], [0; 16]));
+    let names: BTreeSet<_> = hosts.iter().map(EntrustedHost::name).collect();
     params.name_constraints = Some(NameConstraints {
-        permitted_subtrees: hosts.iter().map(|host| GeneralSubtree::DnsName(host.name().to_owned())).collect(),
+        permitted_subtrees: names.into_iter().map(|name| GeneralSubtree::DnsName(name.to_owned())).collect(),
         excluded_subtrees: vec![any_v4, any_v6],
     });
     (params.not_before, params.not_after) = (date(file.from), date(file.until));

@@ -8,7 +8,7 @@ use crate::forward::HEAD_BYTES;
 use crate::socket::UnderWay;
 use crate::spoken::http1;
 use hoop_http::Body;
-use http::header::HOST;
+use http::header::{COOKIE, HOST, HeaderMap, HeaderValue};
 use http::uri::{Authority as UriAuthority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
@@ -112,7 +112,18 @@ fn within(mut request: Request<Incoming>, destination: &Destination) -> Result<R
     parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
     (parts.scheme, parts.authority) = (Some(Scheme::HTTPS), Some(told));
     *request.uri_mut() = Uri::from_parts(parts).map_err(|_| NotFor)?;
+    join_cookies(request.headers_mut());
     if is_it && is_https { Ok(request) } else { Err(NotFor) }
+}
+
+/// By HTTP/2 each cookie may be a field of its own. Otherwise there is one field (RFC 9113 §8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<_> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 /// How many requests a connection has had, and how many are being answered.

@@ -60,7 +60,7 @@ pub(crate) async fn serve(program: ProgramSocket, proxy: Arc<Proxy>) {
 impl Proxy {
     async fn answer(self: Arc<Self>, mut request: Request<Incoming>, under_way: &UnderWay) -> Response<Body> {
         let Ok(deadline) = deadline(request.headers_mut()) else {
-            return text(StatusCode::BAD_REQUEST, "hoop agent: Hoop-Deadline is a number of seconds since 1970\n");
+            return no_deadline();
         };
         if request.method() == Method::CONNECT {
             return self.connect(request, deadline, under_way).await;
@@ -174,8 +174,11 @@ impl Proxy {
             let (proxy, to, under_way) = (proxy.clone(), to.clone(), program_is.clone());
             async move {
                 match request {
-                    Ok(request) if request.method() != Method::CONNECT => {
-                        proxy.pass(request, &to, deadline, &under_way).await
+                    Ok(mut request) if request.method() != Method::CONNECT => {
+                        match self::deadline(request.headers_mut()) {
+                            Ok(own) => proxy.pass(request, &to, own.or(deadline), &under_way).await,
+                            Err(()) => no_deadline(),
+                        }
                     }
                     _ => text(StatusCode::MISDIRECTED_REQUEST, "hoop agent: this connection is to another host\n"),
                 }
@@ -231,6 +234,10 @@ fn names_us(value: &HeaderValue) -> bool {
 /// Whether a name goes on with this byte (RFC 8941 §3.3.4).
 const fn is_token(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':' | b'/' | b'*')
+}
+
+fn no_deadline() -> Response<Body> {
+    text(StatusCode::BAD_REQUEST, "hoop agent: Hoop-Deadline is a number of seconds since 1970\n")
 }
 
 fn no_destination() -> Response<Body> {

@@ -52,6 +52,8 @@ impl Ca {
 struct Origin {
     connections: Arc<AtomicUsize>,
     asked: Arc<Mutex<Vec<String>>>,
+    /// What came of fields that the agent looks at.
+    fields: Arc<Mutex<Vec<String>>>,
 }
 
 impl Origin {
@@ -93,6 +95,16 @@ impl Origin {
             String::from_utf8_lossy(&body)
         );
         self.asked.lock().unwrap().push(told);
+        let came = |name: &str| {
+            let values = head.headers.get_all(name).iter().map(|value| value.to_str().unwrap());
+            let values = values.collect::<Vec<_>>().join(" | ");
+            if values.is_empty() { "-".to_owned() } else { values }
+        };
+        self.fields.lock().unwrap().push(format!(
+            "cookie: {}, hoop-deadline: {}",
+            came("cookie"),
+            came("hoop-deadline")
+        ));
         let answer = Response::builder().header("content-type", "text/plain").header("connection-of", "x");
         let lasts = head.uri.path() == "/kept";
         let answer = answer.header("cache-control", if lasts { "max-age=60" } else { "no-store" });
@@ -284,6 +296,25 @@ async fn a_browser_that_trusts_the_authority_has_its_requests_made_by_the_relay(
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("hello /one"), "{answer}");
     assert_eq!(origin.connections(), 1);
+}
+
+#[tokio::test]
+async fn what_a_browser_sends_is_one_request_for_the_server() {
+    let origin = Origin::default();
+    let (house, to, certificate) = shown(&origin).await;
+    let host = format!("localhost:{}", to.port());
+    let stream = browse(&house, &host, "localhost", &trusting(&certificate, &["h2"])).await.unwrap();
+    let building = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let (mut sender, connection) = building.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = |deadline: &str| {
+        let request = Request::get(format!("https://{host}/")).header("cookie", "a=1").header("cookie", "b=2");
+        request.header("hoop-deadline", deadline).body(Full::<Bytes>::default()).unwrap()
+    };
+    assert_eq!(sender.send_request(request("4000000000")).await.unwrap().status(), 200);
+    assert_eq!(origin.fields.lock().unwrap()[0], "cookie: a=1; b=2, hoop-deadline: -");
+    assert_eq!(sender.send_request(request("soon")).await.unwrap().status(), 400);
+    assert_eq!(origin.asked().len(), 1);
 }
 
 #[tokio::test]

@@ -88,7 +88,7 @@ impl Dial {
 
     /// A connection that speaks HTTP/1.1 to the origin of this URI.
     pub(super) async fn connect(&self, origin: &Uri) -> Result<Reached, u64> {
-        let spare = self.spares.lock().remove(&destination(origin));
+        let spare = self.spares.lock().remove(&spare_of(origin));
         match spare {
             Some(spare) => Ok(spare),
             None => self.reach(origin, &self.tls).await,
@@ -102,12 +102,12 @@ impl Dial {
 
     /// Keeps a connection over HTTP/1.1 for the next call of [`Dial::connect`].
     pub(super) fn keep(&self, origin: &Uri, spare: Reached) {
-        self.spares.lock().insert(destination(origin), spare);
+        self.spares.lock().insert(spare_of(origin), spare);
     }
 
     /// Closes what is kept for an origin once this is dropped, if it was not needed.
     pub(super) fn closes_spare(&self, origin: &Uri) -> ClosesSpare {
-        ClosesSpare(self.spares.clone(), destination(origin))
+        ClosesSpare(self.spares.clone(), spare_of(origin))
     }
 
     async fn reach(&self, origin: &Uri, tls: &Arc<ClientConfig>) -> Result<Reached, u64> {
@@ -128,6 +128,11 @@ impl Dial {
             refusal_of(&error)
         })
     }
+}
+
+/// What a spare connection is for: `http` to the same port is something else.
+fn spare_of(origin: &Uri) -> String {
+    format!("{} {}", origin.scheme_str().unwrap_or_default(), destination(origin))
 }
 
 /// Why an origin is not spoken to by TLS.

@@ -109,14 +109,16 @@ impl Origins {
         let may_repeat = may_repeat(&request);
         let _spare = sender.dial.closes_spare(request.uri());
         if request.uri().scheme() == Some(&Scheme::HTTPS) && !asks_for_connection(&request) {
-            let repeated = may_repeat.then(|| copy(&request));
+            let is_empty = http_body::Body::is_end_stream(request.body());
+            let repeated = is_empty.then(|| copy(&request));
             request = match (sender.multiplexed.send(&sender.dial, request).await, repeated) {
                 (Ok((response, in_use)), _) => {
                     return Ok(Answered { response, connection: None, in_use: Some(in_use) });
                 }
                 (Err(NoAnswer::NotTaken(request)), _) => *request,
-                (Err(NoAnswer::Closed), Some(repeated)) => repeated,
-                (Err(NoAnswer::Closed), None) => return Err(codes::BROKEN),
+                (Err(NoAnswer::Refused), Some(repeated)) => repeated,
+                (Err(NoAnswer::Closed), Some(repeated)) if may_repeat => repeated,
+                (Err(NoAnswer::Refused | NoAnswer::Closed), _) => return Err(codes::BROKEN),
                 (Err(NoAnswer::Failed(code)), _) => return Err(code),
             };
         }

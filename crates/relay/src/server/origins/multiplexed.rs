@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::error::Error as _;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 use tokio::time::sleep;
@@ -25,11 +26,11 @@ use tokio::time::sleep;
 /// A device that uses more origins within some seconds forgets of the rest which version they speak.
 const ORIGINS_MAX: usize = 256;
 
-/// How much of one answer comes before it is read, in bytes: at 50 ms to the origin it carries 160 Mbit/s.
-const STREAM_BYTES: u32 = 1 << 20;
+/// How much of one answer comes before it is read, in bytes: at 50 ms to the origin it carries 80 Mbit/s.
+const STREAM_BYTES: u32 = 512 << 10;
 
-/// How much comes so of all answers over a connection: several devices' programs that do not read keep others waiting only then.
-const CONNECTION_BYTES: u32 = 8 << 20;
+/// How much comes so of all answers over a connection: 32 that nobody reads keep the device's others waiting.
+const CONNECTION_BYTES: u32 = 16 << 20;
 
 /// How much of a request's body waits to be sent, in bytes.
 const SEND_BYTES: usize = 256 << 10;
@@ -56,7 +57,7 @@ struct Many {
     sender: SendRequest<Body>,
     /// Each exchange has one, and so do the map and the connection.
     uses: Arc<()>,
-    has_answered: bool,
+    has_answered: Arc<AtomicBool>,
 }
 
 /// What holds a connection, as long as an answer over it is read.
@@ -69,7 +70,9 @@ pub(crate) struct InUse {
 pub(super) enum NoAnswer {
     /// The origin has not seen the request, or speaks HTTP/1.1: it may go over a connection of its own.
     NotTaken(Box<Request<Body>>),
-    /// The origin has closed the connection, or refuses the request over HTTP/2. It may have seen it.
+    /// The origin says that it has done nothing with the request (RFC 9113 §8.7): it may be sent again, whatever it is.
+    Refused,
+    /// The origin has closed the connection. It may have seen the request.
     Closed,
     /// With this code.
     Failed(u64),
@@ -91,16 +94,15 @@ impl Multiplexed {
         let sent = many.sender.try_send_request(over_h2(request));
         match sent.await {
             Ok(response) => {
-                if let State::Many(known) = &mut *origin.lock().await {
-                    known.has_answered = true;
-                }
+                many.has_answered.store(true, Ordering::Relaxed);
                 Ok((response, InUse { _uses: many.uses }))
             }
             Err(mut error) => {
                 tracing::debug!(error = %error.error(), "no answer over HTTP/2");
                 Err(match error.take_message() {
                     Some(request) => NoAnswer::NotTaken(Box::new(request)),
-                    None if is_closed(error.error(), many.has_answered) => NoAnswer::Closed,
+                    None if was_not_taken(error.error()) => NoAnswer::Refused,
+                    None if is_closed(error.error(), many.has_answered.load(Ordering::Relaxed)) => NoAnswer::Closed,
                     None => NoAnswer::Failed(code_of(error.error())),
                 })
             }
@@ -154,7 +156,7 @@ async fn begin(reached: Reached, origin: Weak<Origin>) -> Result<Many, u64> {
         .max_header_list_size(HEAD_BYTES as u32);
     let begun = builder.handshake(TokioIo::new(reached)).await;
     let (sender, connection) = begun.map_err(|error| code_of(&error))?;
-    let many = Many { sender, uses: Arc::default(), has_answered: false };
+    let many = Many { sender, uses: Arc::default(), has_answered: Arc::default() };
     let uses = Arc::downgrade(&many.uses);
     tokio::spawn(async move {
         let mut connection = pin!(connection);
@@ -201,10 +203,16 @@ fn reason(error: &hyper::Error) -> Option<Reason> {
     error.source()?.downcast_ref::<h2::Error>()?.reason()
 }
 
-/// Whether another connection may bring the answer: the origin says so, or has closed one that has brought answers.
+/// Whether the origin says that it has done nothing with the request: it refuses the stream, or ends the connection before it (RFC 9113 §6.8).
+fn was_not_taken(error: &hyper::Error) -> bool {
+    let Some(error) = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>()) else { return false };
+    let is_refused = [Reason::REFUSED_STREAM, Reason::HTTP_1_1_REQUIRED].map(Some).contains(&error.reason());
+    error.is_remote() && (is_refused || (error.is_go_away() && error.reason() == Some(Reason::NO_ERROR)))
+}
+
+/// Whether the origin has closed a connection that has brought answers.
 fn is_closed(error: &hyper::Error, has_answered: bool) -> bool {
-    let is_refused = [Reason::REFUSED_STREAM, Reason::HTTP_1_1_REQUIRED].map(Some).contains(&reason(error));
-    is_refused || (has_answered && code_of(error) == codes::BROKEN)
+    has_answered && code_of(error) == codes::BROKEN
 }
 
 /// Why there is no answer.
