@@ -19,7 +19,7 @@ use crate::server::egress::Allowed;
 use crate::server::fetch::{Source, bring, encode, fetch, pass_on, settle, split};
 use crate::server::metrics::{CacheCounters, CacheFigures};
 use crate::server::objects::Object;
-use crate::server::origins::Origins;
+use crate::server::origins::{Origins, asks_for_connection};
 use bytes::Bytes;
 use hoop_endpoint::DeviceId;
 use hoop_http::empty;
@@ -630,14 +630,8 @@ impl Cache {
 fn asker(request: &request::Parts, device: DeviceId, origins: &Origins) -> Option<Asker> {
     let is_plain = request.uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
         && !request.headers.contains_key(HOST)
-        && !request.headers.get_all(AUTHORIZATION).iter().any(is_of_connection);
+        && !asks_for_connection(&request.headers);
     (is_plain && origins.egress.devices.only(device).is_none()).then(|| Asker::of(request, device))
-}
-
-/// Whether what it says of who asks holds for a connection.
-fn is_of_connection(value: &http::HeaderValue) -> bool {
-    let scheme = value.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
-    scheme.eq_ignore_ascii_case(b"ntlm") || scheme.eq_ignore_ascii_case(b"negotiate")
 }
 
 /// An origin that is in trouble says so with one of these.

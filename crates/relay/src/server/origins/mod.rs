@@ -20,7 +20,7 @@ use hoop_endpoint::DeviceId;
 use hoop_http::{Body, Stop, empty, is_no_answer, limit_interim};
 use http::header::{AUTHORIZATION, HOST};
 use http::uri::{PathAndQuery, Scheme};
-use http::{Extensions, HeaderValue, Request, Response};
+use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::client::legacy::connect::capture_connection;
@@ -108,7 +108,7 @@ impl Origins {
         let sender = self.sender(device);
         let may_repeat = may_repeat(&request);
         let _spare = sender.dial.closes_spare(request.uri());
-        if request.uri().scheme() == Some(&Scheme::HTTPS) && !asks_for_connection(&request) {
+        if request.uri().scheme() == Some(&Scheme::HTTPS) && !asks_for_connection(request.headers()) {
             let is_empty = http_body::Body::is_end_stream(request.body());
             let repeated = is_empty.then(|| copy(&request));
             request = match (sender.multiplexed.send(&sender.dial, request).await, repeated) {
@@ -202,12 +202,14 @@ async fn send_apart(dial: &Dial, mut request: Request<Body>) -> Result<Answered,
 
 /// Whether a request may be sent twice, and asks for nothing that would hold for its whole connection.
 fn may_repeat(request: &Request<Body>) -> bool {
-    http_body::Body::is_end_stream(request.body()) && request.method().is_idempotent() && !asks_for_connection(request)
+    http_body::Body::is_end_stream(request.body())
+        && request.method().is_idempotent()
+        && !asks_for_connection(request.headers())
 }
 
 /// Whether a program signs on with a request, for its whole connection.
-fn asks_for_connection(request: &Request<Body>) -> bool {
-    request.headers().get_all(AUTHORIZATION).iter().any(|value| {
+pub(crate) fn asks_for_connection(headers: &HeaderMap) -> bool {
+    headers.get_all(AUTHORIZATION).iter().any(|value| {
         let scheme = value.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
         scheme.eq_ignore_ascii_case(b"ntlm") || scheme.eq_ignore_ascii_case(b"negotiate")
     })
