@@ -623,11 +623,14 @@ fn where_the_first_address_is_dead_each_program_ends_as_without() {
 #[test]
 fn where_the_relay_is_restarted_no_program_takes_a_part_for_all() {
     let world = World::build();
+    let whole = world.whole();
     for how in [How::Carried, How::ByAgent] {
         let carried = world.begin(how, &[WEB]).halfway();
         world.roaming.restart_relay().unwrap();
         for (case, ended, log) in carried.go("on").end() {
-            assert_ne!(ended.code, 0, "{}: {log}", case.name);
+            // Some try again, as apt-get does, and have all if the relay is there by then.
+            let (_, whole, _) = whole.iter().find(|(other, ..)| other.name == case.name).expect("it is one of all");
+            assert!(ended.code != 0 || ended == *whole, "{}: it has not all: {log}", case.name);
         }
     }
 }
