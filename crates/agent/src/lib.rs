@@ -25,6 +25,7 @@ mod tunnel;
 pub use agent::{Agent, AgentConfig, AgentError, CONNECTIONS_MAX, DEFAULT_ADDRESS};
 pub use authority::{AuthorityError, AuthorityFile};
 pub use entrusted::{EntrustedHost, NoHost};
+pub use owner::Owners;
 pub use tun::{TunConfig, TunError, TunReport};
 
 /// The example of the README compiles.

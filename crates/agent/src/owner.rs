@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 
 /// Looks up whose sockets are.
 #[derive(Debug, Default)]
-pub(crate) struct Owners {
+pub struct Owners {
     /// The kernel has named a socket, so one that it does not know is none.
     answers: AtomicBool,
     /// Whoever reads the table of all sockets.
@@ -33,7 +33,7 @@ impl Owners {
     ///
     /// # Errors
     /// If the kernel does not say.
-    pub(crate) async fn of(&self, program: SocketAddr, ours: SocketAddr) -> io::Result<Option<u32>> {
+    pub async fn of(&self, program: SocketAddr, ours: SocketAddr) -> io::Result<Option<u32>> {
         let (program, ours) = (canonical(program), canonical(ours));
         match self.ask(program, ours) {
             Ok(owner) => Ok(owner),

@@ -4,8 +4,11 @@
 mod flows;
 
 use flows::{Running, agent, relay_with, run, web};
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 const HELLO: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
@@ -169,4 +172,51 @@ fn what_cannot_be_had_is_said_in_a_sentence() {
     let (code, _, told) = run(world.path(), &["get", "--agent", "127.0.0.1:1", "http://a.example/file"]);
     assert_eq!(code, 7);
     assert!(told.contains("no agent answers at 127.0.0.1:1") && told.contains("hoop agent"), "{told}");
+}
+
+fn head_of(stream: &mut impl Read) -> Vec<u8> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+        head.push(byte[0]);
+    }
+    head
+}
+
+/// What listens where an agent would, and gives this for each request of another kind than CONNECT, which it refuses. None: only root may have it be another user's.
+fn listener(user: Option<u32>, answer: &'static str) -> Option<SocketAddr> {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // A socket belongs to whom the thread that has made or accepted it belongs to.
+        let user = user.map(Uid::from_raw);
+        if user.is_some_and(|user| set_thread_res_uid(user, user, user).is_err()) {
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        tell.send(listener.local_addr().unwrap()).unwrap();
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let head = head_of(&mut stream);
+            let refusal = "HTTP/1.1 502 No\r\nProxy-Status: hoop; error=dns_error\r\nContent-Length: 0\r\n\r\n";
+            let answer = if head.starts_with(b"CONNECT ") { refusal } else { answer };
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    told.recv().ok()
+}
+
+#[test]
+fn another_user_who_listens_at_the_agents_place_forges_no_https() {
+    let folder = tempfile::tempdir().unwrap();
+    let forged = "HTTP/1.1 200 OK\r\nETag: \"v1\"\r\nContent-Length: 6\r\nConnection: close\r\n\r\nforged";
+    let get = |agent: SocketAddr, name: &str| {
+        let url = format!("https://a.example/{name}");
+        run(folder.path(), &["get", "--agent", &agent.to_string(), "--give-up-after", "5s", &url])
+    };
+    // One's own agent may have had the relay ask: the host is entrusted.
+    let (code, _, told) = get(listener(None, forged).unwrap(), "own");
+    assert_eq!(code, 0, "{told}");
+    let Some(foreign) = listener(Some(65_534), forged) else {
+        return println!("not tested: only root has a thread that is another user's");
+    };
+    let (code, _, told) = get(foreign, "foreign");
+    assert!(code == 7 && told.contains("dns_error") && !folder.path().join("foreign").exists(), "{code}: {told}");
 }

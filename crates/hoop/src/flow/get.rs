@@ -13,6 +13,7 @@ use super::agent::at::{AtFlags, no_agent};
 use crate::base::exit::{Exit, Failure};
 use crate::base::values::{Span, bytes};
 use clap::Args;
+use hoop_agent::Owners;
 use hoop_http::tls::client_config;
 use hoop_units::plain;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -84,7 +85,7 @@ pub fn run(flags: GetFlags) -> Result<Exit, Failure> {
     let deadline = flags.deadline.and_then(|deadline| SystemTime::now().checked_add(deadline.0));
     let deadline = deadline.and_then(|deadline| deadline.duration_since(SystemTime::UNIX_EPOCH).ok());
     let deadline = deadline.map(|deadline| deadline.as_secs().into());
-    let source = Arc::new(Source { agent, tls, deadline });
+    let source = Arc::new(Source { agent, tls, deadline, owners: Owners::default() });
     let ended = runtime.block_on(async {
         let all = download_all(jobs, source, &flags);
         match flags.deadline {

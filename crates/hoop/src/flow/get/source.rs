@@ -1,24 +1,34 @@
 //! How a request reaches its server: through the agent, by a connection of its own ([`Source`]).
 
 use bytes::Bytes;
+use hoop_agent::Owners;
 use http::header::HOST;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, request};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use rustix::process::geteuid;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use url::Url;
 
 /// When it should be there, in seconds since 1970 (`docs/edge.md`).
 const DEADLINE: &str = "hoop-deadline";
+
+/// An agent that is there takes a connection in so long.
+const TAKEN_MAX: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Why there is no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,24 +56,57 @@ pub struct Source {
     pub tls: Arc<ClientConfig>,
     /// What the agent is told of when all should be there.
     pub deadline: Option<HeaderValue>,
+    pub owners: Owners,
 }
 
 type Sender = http1::SendRequest<Empty<Bytes>>;
 
 impl Source {
     /// Sends a request: by `https` to the relay if the host is entrusted to it, and otherwise to the server itself.
+    ///
+    /// Any user of this machine may listen at the agent's port while no agent does. So only an agent of this user or of root has a word for servers of `https`: through another's, TLS is
+    /// spoken with the server in any case.
     pub async fn send(&self, url: &Url, head: request::Parts) -> Result<Answer, NoAnswer> {
-        if url.scheme() == "https" {
-            match self.send_by(url, head.clone(), false).await {
-                Err(NoAnswer::NotEntrusted) => {}
-                answered => return answered,
-            }
+        let agent = self.connect().await?;
+        if url.scheme() != "https" {
+            return self.send_by(agent, url, head, false).await;
         }
-        self.send_by(url, head, url.scheme() == "https").await
+        if !self.is_own(&agent).await {
+            return self.send_by(agent, url, head, true).await;
+        }
+        match self.send_by(agent, url, head.clone(), false).await {
+            Err(NoAnswer::NotEntrusted) => self.send_by(self.connect().await?, url, head, true).await,
+            answered => answered,
+        }
     }
 
-    async fn send_by(&self, url: &Url, mut head: request::Parts, by_tunnel: bool) -> Result<Answer, NoAnswer> {
-        let agent = TcpStream::connect(self.agent).await.map_err(|error| NoAnswer::NoAgent(error.to_string()))?;
+    async fn connect(&self) -> Result<TcpStream, NoAnswer> {
+        TcpStream::connect(self.agent).await.map_err(|error| NoAnswer::NoAgent(error.to_string()))
+    }
+
+    /// Whether a process of this user or of root has taken the connection.
+    async fn is_own(&self, agent: &TcpStream) -> bool {
+        let (Ok(theirs), Ok(ours)) = (agent.peer_addr(), agent.local_addr()) else { return false };
+        let looked = async {
+            loop {
+                match self.owners.of(theirs, ours).await {
+                    Ok(Some(user)) => return user == 0 || user == geteuid().as_raw(),
+                    // It is nobody's until it is taken.
+                    Ok(None) => sleep(LOOK_EVERY).await,
+                    Err(_) => return false,
+                }
+            }
+        };
+        timeout(TAKEN_MAX, looked).await.unwrap_or(false)
+    }
+
+    async fn send_by(
+        &self,
+        agent: TcpStream,
+        url: &Url,
+        mut head: request::Parts,
+        by_tunnel: bool,
+    ) -> Result<Answer, NoAnswer> {
         let authority = authority(url).ok_or_else(|| NoAnswer::Refused("the URL names no host".to_owned()))?;
         let mut connection = JoinSet::new();
         // Only the agent is told: a tunnel is asked for with it, and a server gets nothing of it.
