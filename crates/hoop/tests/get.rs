@@ -4,12 +4,16 @@
 mod flows;
 
 use flows::{Running, agent, relay_with, run, web};
+use hoop_http::tls::server_config;
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
+use rustls::{ServerConnection, StreamOwned};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const HELLO: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
 const OTHER: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -219,4 +223,64 @@ fn another_user_who_listens_at_the_agents_place_forges_no_https() {
     };
     let (code, _, told) = get(foreign, "foreign");
     assert!(code == 7 && told.contains("dns_error") && !folder.path().join("foreign").exists(), "{code}: {told}");
+}
+
+/// A web server by TLS, which answers in pieces until they end or nobody takes them. How many bytes it has written.
+fn secure_web<I: Iterator<Item = String>>(
+    folder: &Path,
+    answer: impl Fn() -> I + Send + 'static,
+) -> (SocketAddr, Arc<AtomicUsize>) {
+    let config = Arc::new(server_config(&folder.join("cert.pem"), &folder.join("key.pem")).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, written) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counted = written.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut stream = StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream);
+            head_of(&mut stream);
+            for piece in answer() {
+                if stream.write_all(piece.as_bytes()).is_err() {
+                    break;
+                }
+                counted.fetch_add(piece.len(), Ordering::Relaxed);
+            }
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+        }
+    });
+    (address, written)
+}
+
+const MANY: usize = 64 << 20;
+
+/// Downloads by TLS what begins like this, and goes on with these pieces: what it ends with.
+fn get_without_end(head: &'static str, piece: &'static str) -> (i32, String) {
+    let world = World::new();
+    let piece = piece.repeat((64 << 10) / piece.len());
+    let (address, written) = secure_web(world.path(), move || {
+        let pieces = std::iter::repeat_n(piece.clone(), MANY / piece.len());
+        std::iter::once(head.to_owned()).chain(pieces)
+    });
+    let url = format!("https://localhost:{}/file", address.port());
+    let flags = ["get", "--agent", &world.at, "--ca", "cert.pem", "--give-up-after", "1s", &url];
+    let (code, _, told) = run(world.path(), &flags);
+    let written = written.load(Ordering::Relaxed);
+    assert!(written < MANY / 2, "{written} bytes were taken: {code}: {told}");
+    (code, told)
+}
+
+#[test]
+fn a_web_server_does_not_speak_as_the_agent() {
+    let head = "HTTP/1.1 404 Not Found\r\nProxy-Status: hoop; error=dns_error\r\n\r\n";
+    let (code, told) = get_without_end(head, "a");
+    assert!(code == 4 && told.contains("the server answers 404"), "{code}: {told}");
+}
+
+#[test]
+fn no_more_of_a_refusal_is_read_than_a_sentence_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let refusal = "HTTP/1.1 502 No\r\nProxy-Status: hoop; error=dns_error\r\n\r\n".to_owned() + &"a".repeat(MANY);
+    let agent = listener(None, Box::leak(refusal.into_boxed_str())).unwrap();
+    let (code, _, told) = run(folder.path(), &["get", "--agent", &agent.to_string(), "http://a.example/file"]);
+    assert!(code == 7 && told.contains("Cause: dns_error"), "{code}: {}", &told[..told.len().min(200)]);
 }

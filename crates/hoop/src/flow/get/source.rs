@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use hoop_agent::Owners;
+use hoop_http::read_limited;
 use http::header::HOST;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, request};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -29,6 +30,12 @@ const TAKEN_MAX: Duration = Duration::from_secs(2);
 
 /// How often it is looked whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// An agent's refusal has a sentence or two, in bytes. Whoever says more is no agent.
+const REFUSAL_MAX: usize = 4 << 10;
+
+/// So long a refusal's sentence is waited for.
+const REFUSAL_WAIT: Duration = Duration::from_secs(5);
 
 /// Why there is no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -129,7 +136,8 @@ impl Source {
         if url.scheme() == "https" && !by_tunnel && response.status() == StatusCode::NOT_IMPLEMENTED {
             return Err(NoAnswer::NotEntrusted);
         }
-        match told_by_agent(response.headers()) {
+        // What comes by a tunnel is a web server's.
+        match told_by_agent(response.headers()).filter(|_| !by_tunnel) {
             Some(error) => Err(refusal(error, response).await),
             None => Ok(Answer { response, connection }),
         }
@@ -192,7 +200,8 @@ fn told_by_agent(headers: &HeaderMap) -> Option<String> {
 
 /// What an agent's refusal means.
 async fn refusal(error: String, response: Response<Incoming>) -> NoAnswer {
-    let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = timeout(REFUSAL_WAIT, read_limited(response.into_body(), REFUSAL_MAX)).await;
+    let body = body.ok().and_then(Result::ok).unwrap_or_default();
     let text = String::from_utf8_lossy(&body);
     let line = text.lines().next().unwrap_or_default();
     let words = hoop_units::plain::line(line.strip_prefix("hoop agent: ").unwrap_or(line));
