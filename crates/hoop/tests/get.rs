@@ -11,6 +11,7 @@ use rustls::{ServerConnection, StreamOwned};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::chown;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -283,4 +284,24 @@ fn no_more_of_a_refusal_is_read_than_a_sentence_takes() {
     let agent = listener(None, Box::leak(refusal.into_boxed_str())).unwrap();
     let (code, _, told) = run(folder.path(), &["get", "--agent", &agent.to_string(), "http://a.example/file"]);
     assert!(code == 7 && told.contains("Cause: dns_error"), "{code}: {}", &told[..told.len().min(200)]);
+}
+
+#[test]
+fn another_users_beginning_is_refused() {
+    let world = World::new();
+    let at = |name: &str| world.path().join(name);
+    let source = format!("http://{}/hello", world.web);
+    let note = format!(r#"{{"url":"{source}","source":"{source}","etag":"\"v1\"","length":5}}"#);
+    for file in [".hello.part", ".hello.part.json"] {
+        fs::write(at(".hello.part"), "XX").unwrap();
+        fs::write(at(".hello.part.json"), &note).unwrap();
+        if chown(at(file), Some(65_534), None).is_err() {
+            return println!("not tested: only root gives files away");
+        }
+        let (code, told) = world.get(&["/hello"], &[]);
+        assert!(code == 3 && told.contains("another user") && told.contains(file), "{code}: {told}");
+        assert!(!at("hello").exists());
+        assert_eq!(world.read(".hello.part"), "XX");
+        fs::remove_file(at(file)).unwrap();
+    }
 }

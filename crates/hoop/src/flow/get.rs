@@ -17,6 +17,8 @@ use hoop_agent::Owners;
 use hoop_http::tls::client_config;
 use hoop_units::plain;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use rustix::fs::Mode;
+use rustix::process::umask;
 use std::collections::HashSet;
 use std::io::{IsTerminal as _, Read as _};
 use std::net::TcpStream;
@@ -71,9 +73,14 @@ pub struct GetFlags {
 /// The longest list of URLs, in bytes.
 const LIST_MAX: u64 = 16 << 20;
 
+/// The mode of a new file, less what the umask says.
+const NEW_MODE: u32 = 0o666;
+
 /// Downloads all, and ends with the code of the last that failed.
 pub fn run(flags: GetFlags) -> Result<Exit, Failure> {
-    let jobs = jobs(&flags)?;
+    // What is not whole is for this user alone.
+    let mode = NEW_MODE & !umask(Mode::from_raw_mode(0o077)).as_raw_mode();
+    let jobs = jobs(&flags, mode)?;
     let tls = client_config(&flags.ca).map_err(|error| Failure::new(Exit::File, "cannot use --ca", error))?;
     let agent = flags.at.agent;
     // One that is restarted later is waited for.
@@ -101,7 +108,7 @@ pub fn run(flags: GetFlags) -> Result<Exit, Failure> {
 }
 
 /// What is to be downloaded, and where to.
-fn jobs(flags: &GetFlags) -> Result<Vec<Job>, Failure> {
+fn jobs(flags: &GetFlags, mode: u32) -> Result<Vec<Job>, Failure> {
     let mut urls = flags.urls.clone();
     if let Some(path) = &flags.input_file {
         let listed =
@@ -139,7 +146,7 @@ fn jobs(flags: &GetFlags) -> Result<Vec<Job>, Failure> {
                 return Err(failure.hint("use -o to replace it, or -c to continue it"));
             }
             let (expected, continues, replaces) = (flags.sha256.clone(), flags.continues, flags.output.is_some());
-            Ok(Some(Job { url, target, expected, continues, replaces }))
+            Ok(Some(Job { url, target, expected, continues, replaces, mode }))
         })
         .filter_map(Result::transpose)
         .collect()

@@ -45,6 +45,8 @@ pub struct Job {
     pub continues: bool,
     /// It takes the place of one that is there.
     pub replaces: bool,
+    /// The whole file's mode.
+    pub mode: u32,
 }
 
 /// Shows how far it is.
@@ -105,7 +107,7 @@ pub async fn download(job: &Job, source: &Source, give_up_after: Duration, show:
         let what = format!("the checksum of {} differs; what came is removed", plain::line(job.url.as_str()));
         return Err(Failure::plain(Exit::Damaged, what));
     }
-    part.finish().map_err(file)?;
+    part.finish(job.mode).map_err(file)?;
     Ok(part.have())
 }
 

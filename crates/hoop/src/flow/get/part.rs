@@ -2,15 +2,25 @@
 //!
 //! `.FILE.part` has the bytes, and `.FILE.part.json` says of which version they are. No URL gives a name that begins with a dot, so no download is taken for another's beginning. The note is on disk before
 //! any byte is, so a process or a machine that stops leaves nothing that could be taken for another version. Nothing is made or moved before there is an answer.
+//!
+//! Others may write to some folders, such as `/tmp`. Both files are this user's alone while they are there, and one that may not be is refused ([`Part::open`]).
 
-use hoop_files::{parent, replace};
+use hoop_files::{FILE_MODE, parent, replace};
 use hoop_relay::continuation::Version;
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, TryLockError};
-use std::io::{self, ErrorKind, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fmt;
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+
+/// The group's and everybody's right to write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// The longest note, in bytes: two URLs and a tag.
+const NOTE_MAX: u64 = 1 << 20;
 
 /// What is known of the bytes that are there.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
@@ -42,7 +52,7 @@ impl Part {
     /// What there is of a URL's download. `vouched`: a file that is there without a note is its beginning. `replaces`: a whole file takes the place of one that is there.
     ///
     /// # Errors
-    /// If a file cannot be read, or the target is no file.
+    /// If a file cannot be read, the target is no file, or what there is of the download may be another user's.
     pub fn open(target: &Path, url: &str, vouched: bool, replaces: bool) -> io::Result<Self> {
         // Where a link leads, as other programs write.
         let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
@@ -51,10 +61,9 @@ impl Part {
             there => there.is_ok(),
         };
         let (bytes, note) = paths(&target);
-        let noted = fs::read(&note).ok().and_then(|note| serde_json::from_slice::<Note>(&note).ok());
+        let noted = own(&note, File::options().read(true))?.map(read_note).transpose()?.flatten();
         let noted = noted.filter(|note| note.url == url);
-        let begun = (noted.is_some() || (vouched && !is_there)).then(|| open(&bytes, false)).transpose();
-        let file = begun.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(None) } else { Err(error) })?;
+        let file = if noted.is_some() || (vouched && !is_there) { open(&bytes)? } else { None };
         let is_own = file.is_none() && vouched && is_there;
         let have = match &file {
             Some(file) => file.metadata()?.len(),
@@ -89,7 +98,7 @@ impl Part {
     pub fn begin(&mut self, version: Option<Version>, source: &str) -> io::Result<()> {
         let file = match self.file.take() {
             Some(file) => file,
-            None => open(&paths(&self.target).0, true)?,
+            None => make(&paths(&self.target).0)?,
         };
         file.set_len(0)?;
         (self.file, self.have, self.is_own) = (Some(file), 0, false);
@@ -104,7 +113,7 @@ impl Part {
         if self.is_own {
             let bytes = paths(&self.target).0;
             fs::rename(&self.target, &bytes)?;
-            self.file = Some(open(&bytes, false)?);
+            self.file = open(&bytes)?;
             self.is_own = false;
         }
         self.note(version, source)
@@ -145,13 +154,15 @@ impl Part {
         self.file.as_ref().map_or_else(|| File::open(&self.target), File::try_clone)
     }
 
-    /// Puts the whole in its place.
+    /// Puts the whole in its place, with this mode.
     ///
     /// # Errors
     /// If the disk fails, or another file has come to be there.
-    pub fn finish(&mut self) -> io::Result<()> {
+    pub fn finish(&mut self, mode: u32) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let (bytes, note) = paths(&self.target);
+        // Some file systems have no modes.
+        let _ = file.set_permissions(Permissions::from_mode(mode));
         file.sync_all()?;
         match self.replaces {
             true => fs::rename(bytes, &self.target)?,
@@ -171,16 +182,53 @@ impl Part {
     }
 }
 
-/// Opens the bytes, for this process alone, and never where a link leads.
-fn open(path: &Path, creates: bool) -> io::Result<File> {
-    let mut options = File::options();
-    options.read(true).write(true).create(creates).truncate(false);
-    let file = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path)?;
+/// Opens the bytes, for this process alone. None: there are none.
+fn open(path: &Path) -> io::Result<Option<File>> {
+    let file = own(path, File::options().read(true).write(true))?;
+    file.map(locked).transpose()
+}
+
+/// Opens the bytes, or makes a file for them that is this user's alone.
+fn make(path: &Path) -> io::Result<File> {
+    match open(path)? {
+        Some(file) => Ok(file),
+        None => locked(File::options().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)?),
+    }
+}
+
+fn locked(file: File) -> io::Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(io::Error::other("another process downloads to this place")),
         Err(TryLockError::Error(error)) => Err(error),
     }
+}
+
+/// Opens a file that nobody but this user has written to. It leads nowhere, and waits for nobody, as a FIFO would. None: there is none.
+fn own(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
+    let refused = |why: &dyn fmt::Display| io::Error::other(format!("{}: {why}", path.display()));
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = match options.custom_flags(flags.bits().cast_signed()).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(refused(&error)),
+    };
+    let there = file.metadata()?;
+    let why = match there {
+        there if !there.is_file() => "it is no file",
+        there if there.uid() != geteuid().as_raw() => "it belongs to another user",
+        there if there.nlink() != 1 => "it has another name, too",
+        there if there.mode() & OTHERS_WRITE != 0 => "other users may write to it",
+        _ => return Ok(Some(file)),
+    };
+    Err(refused(&format_args!("{why}; remove it, or download to another folder")))
+}
+
+/// None: it says nothing.
+fn read_note(file: File) -> io::Result<Option<Note>> {
+    let mut note = Vec::new();
+    file.take(NOTE_MAX).read_to_end(&mut note)?;
+    Ok(serde_json::from_slice(&note).ok())
 }
 
 fn paths(target: &Path) -> (PathBuf, PathBuf) {
@@ -218,9 +266,9 @@ mod tests {
         let mut part = Part::open(&target, URL, false, false).unwrap();
         part.append(b"world").unwrap();
         fs::write(&target, "other").unwrap();
-        assert_eq!(part.finish().unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(part.finish(0o644).unwrap_err().kind(), ErrorKind::AlreadyExists);
         fs::remove_file(&target).unwrap();
-        part.finish().unwrap();
+        part.finish(0o644).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"hello world");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
     }
@@ -240,8 +288,42 @@ mod tests {
         drop(part);
         let mut part = Part::open(&target, URL, false, false).unwrap();
         assert_eq!((part.have(), part.is_from(URL)), (11, true));
-        part.finish().unwrap();
+        part.finish(0o644).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"hello world");
+    }
+
+    #[test]
+    fn what_others_may_have_written_is_no_beginning() {
+        use rustix::fs::{FileType, Mode, mknodat};
+        let folder = tempfile::tempdir().unwrap();
+        let (target, other) = (folder.path().join("file"), folder.path().join("other"));
+        let mut part = Part::open(&target, URL, false, false).unwrap();
+        part.begin(version(), URL).unwrap();
+        part.append(b"hello ").unwrap();
+        drop(part);
+        let (bytes, note) = paths(&target);
+        for path in [&bytes, &note] {
+            let refuses = |why: &str| {
+                let error = Part::open(&target, URL, false, false).unwrap_err().to_string();
+                assert!(error.contains(why) && error.contains(&path.display().to_string()), "{error}");
+            };
+            assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, FILE_MODE);
+            for mode in [0o620, 0o602] {
+                fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+                refuses("other users may write to it");
+            }
+            fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+            fs::hard_link(path, &other).unwrap();
+            refuses("it has another name, too");
+            fs::rename(path, folder.path().join("kept")).unwrap();
+            fs::remove_file(&other).unwrap();
+            // A note is not waited for.
+            mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+            refuses("it is no file");
+            fs::rename(folder.path().join("kept"), path).unwrap();
+            assert_eq!(Part::open(&target, URL, false, false).unwrap().have(), 6);
+            fs::set_permissions(path, Permissions::from_mode(FILE_MODE)).unwrap();
+        }
     }
 
     #[test]
@@ -259,7 +341,7 @@ mod tests {
         let mut part = Part::open(&at("link"), URL, false, true).unwrap();
         part.begin(None, URL).unwrap();
         part.append(b"written").unwrap();
-        part.finish().unwrap();
+        part.finish(0o644).unwrap();
         assert_eq!(fs::read(at("victim")).unwrap(), b"written");
         assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
     }
