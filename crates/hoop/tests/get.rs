@@ -8,10 +8,10 @@ use hoop_http::tls::server_config;
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
 use rustls::{ServerConnection, StreamOwned};
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -304,4 +304,36 @@ fn another_users_beginning_is_refused() {
         assert_eq!(world.read(".hello.part"), "XX");
         fs::remove_file(at(file)).unwrap();
     }
+}
+
+#[test]
+fn a_replaced_file_keeps_its_mode() {
+    let world = World::new();
+    let own = world.path().join("own");
+    fs::write(&own, "mine").unwrap();
+    fs::set_permissions(&own, Permissions::from_mode(0o751)).unwrap();
+    symlink("own", world.path().join("link")).unwrap();
+    let (code, told) = world.get(&["/hello"], &["-o", "link"]);
+    assert_eq!((code, world.read("own")), (0, "hello".to_owned()), "{told}");
+    let mode = || fs::metadata(&own).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(), 0o751);
+    fs::set_permissions(&own, Permissions::from_mode(0o666)).unwrap();
+    if chown(&own, Some(65_534), None).is_ok() {
+        let (code, told) = world.get(&["/hello"], &["-o", "link"]);
+        assert_eq!((code, mode() & 0o002), (0, 0), "another user's mode lets others write: {told}");
+    }
+}
+
+#[test]
+fn another_users_link_is_not_followed() {
+    let world = World::new();
+    let link = world.path().join("link");
+    fs::write(world.path().join("own"), "mine").unwrap();
+    symlink("own", &link).unwrap();
+    if lchown(&link, Some(65_534), None).is_err() {
+        return println!("not tested: only root gives links away");
+    }
+    let (code, told) = world.get(&["/hello"], &["-o", "link"]);
+    assert!(code == 3 && told.contains("a link that belongs to another user"), "{code}: {told}");
+    assert_eq!(world.read("own"), "mine");
 }

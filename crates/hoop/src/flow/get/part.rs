@@ -8,6 +8,7 @@
 use hoop_files::{FILE_MODE, parent, replace};
 use hoop_relay::continuation::Version;
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -18,6 +19,12 @@ use std::path::{Path, PathBuf};
 
 /// The group's and everybody's right to write.
 const OTHERS_WRITE: u32 = 0o022;
+
+/// Whoever may read, write and run a file. What else a mode says is for the program that was in it.
+const MODE: u32 = 0o777;
+
+/// A chain of more symbolic links has no end, as for the kernel (path_resolution(7)).
+const LINKS_MAX: usize = 40;
 
 /// The longest note, in bytes: two URLs and a tag.
 const NOTE_MAX: u64 = 1 << 20;
@@ -54,9 +61,8 @@ impl Part {
     /// # Errors
     /// If a file cannot be read, the target is no file, or what there is of the download may be another user's.
     pub fn open(target: &Path, url: &str, vouched: bool, replaces: bool) -> io::Result<Self> {
-        // Where a link leads, as other programs write.
-        let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
-        let is_there = match fs::metadata(&target) {
+        let target = followed(target)?;
+        let is_there = match fs::symlink_metadata(&target) {
             Ok(there) if !there.is_file() => return Err(io::Error::other("there is something that is no file")),
             there => there.is_ok(),
         };
@@ -154,13 +160,17 @@ impl Part {
         self.file.as_ref().map_or_else(|| File::open(&self.target), File::try_clone)
     }
 
-    /// Puts the whole in its place, with this mode.
+    /// Puts the whole in its place, with the mode of the file that it replaces, or else with this one.
     ///
     /// # Errors
     /// If the disk fails, or another file has come to be there.
     pub fn finish(&mut self, mode: u32) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let (bytes, note) = paths(&self.target);
+        let replaced = fs::symlink_metadata(&self.target).ok().filter(fs::Metadata::is_file);
+        // With a stranger's mode, others might write to it.
+        let replaced = replaced.filter(|replaced| is_strangers(&self.target, replaced).is_ok_and(|is| !is));
+        let mode = replaced.map_or(mode, |replaced| replaced.mode() & MODE);
         // Some file systems have no modes.
         let _ = file.set_permissions(Permissions::from_mode(mode));
         file.sync_all()?;
@@ -180,6 +190,28 @@ impl Part {
             let _ = fs::remove_file(note);
         }
     }
+}
+
+/// Where a link leads, as other programs write. Whoever may put a link into a folder must not choose what is overwritten: it is followed if it belongs to this user, to root or to the folder's
+/// owner, as where the kernel protects links (`protected_symlinks`, proc_sys_fs(5)).
+fn followed(target: &Path) -> io::Result<PathBuf> {
+    let mut target = target.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Some(link) = fs::symlink_metadata(&target).ok().filter(fs::Metadata::is_symlink) else {
+            let folder = fs::canonicalize(parent(&target)).ok();
+            return Ok(folder.and_then(|folder| Some(folder.join(target.file_name()?))).unwrap_or(target));
+        };
+        if is_strangers(&target, &link)? {
+            return Err(io::Error::other(format!("{} is a link that belongs to another user", target.display())));
+        }
+        target = parent(&target).join(fs::read_link(&target)?);
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// Whether what is there belongs to somebody else than this user, root and the folder's owner, who may choose what the folder has.
+fn is_strangers(path: &Path, there: &fs::Metadata) -> io::Result<bool> {
+    Ok(![0, geteuid().as_raw(), fs::metadata(parent(path))?.uid()].contains(&there.uid()))
 }
 
 /// Opens the bytes, for this process alone. None: there are none.
