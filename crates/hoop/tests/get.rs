@@ -278,6 +278,12 @@ fn a_web_server_does_not_speak_as_the_agent() {
 }
 
 #[test]
+fn interim_answers_without_end_are_not_read() {
+    let (code, told) = get_without_end("", "HTTP/1.1 103 Early Hints\r\n\r\n");
+    assert!(code == 7 && told.contains("nothing came"), "{code}: {told}");
+}
+
+#[test]
 fn no_more_of_a_refusal_is_read_than_a_sentence_takes() {
     let folder = tempfile::tempdir().unwrap();
     let refusal = "HTTP/1.1 502 No\r\nProxy-Status: hoop; error=dns_error\r\n\r\n".to_owned() + &"a".repeat(MANY);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hoop_agent::Owners;
-use hoop_http::read_limited;
+use hoop_http::{Stop, Stoppable, limit_interim, read_limited};
 use http::header::HOST;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, request};
 use http_body_util::Empty;
@@ -66,7 +66,21 @@ pub struct Source {
     pub owners: Owners,
 }
 
-type Sender = http1::SendRequest<Empty<Bytes>>;
+/// Sends requests over one connection.
+struct Sender {
+    requests: http1::SendRequest<Empty<Bytes>>,
+    /// Ends the connection.
+    stop: Stop,
+}
+
+impl Sender {
+    /// Sends a request. If too many interim answers come, there is no other.
+    async fn send(&mut self, mut request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, NoAnswer> {
+        let stop = self.stop.clone();
+        limit_interim(&mut request, move || stop.stop());
+        self.requests.send_request(request).await.map_err(broken)
+    }
+}
 
 impl Source {
     /// Sends a request: by `https` to the relay if the host is entrusted to it, and otherwise to the server itself.
@@ -131,7 +145,7 @@ impl Source {
             authority.rsplit_once(':').map_or("", |host| host.0)
         };
         head.headers.insert(HOST, HeaderValue::from_str(host).map_err(|error| NoAnswer::Refused(error.to_string()))?);
-        let response = sender.send_request(Request::from_parts(head, Empty::new())).await.map_err(broken)?;
+        let response = sender.send(Request::from_parts(head, Empty::new())).await?;
         // Agents that know no entrusted hosts say no more.
         if url.scheme() == "https" && !by_tunnel && response.status() == StatusCode::NOT_IMPLEMENTED {
             return Err(NoAnswer::NotEntrusted);
@@ -159,7 +173,7 @@ impl Source {
         *asked.version_mut() = Version::HTTP_11;
         asked.headers_mut().insert(HOST, HeaderValue::from_str(authority).map_err(|error| refused(&error))?);
         self.deadline.iter().for_each(|deadline| drop(asked.headers_mut().insert(DEADLINE, deadline.clone())));
-        let answer = sender.send_request(asked).await.map_err(broken)?;
+        let answer = sender.send(asked).await?;
         if !answer.status().is_success() {
             let error = told_by_agent(answer.headers()).unwrap_or_default();
             return Err(refusal(error, answer).await);
@@ -181,9 +195,11 @@ async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     connection: &mut JoinSet<()>,
 ) -> Result<Sender, NoAnswer> {
-    let (sender, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let stream = Stoppable::new(stream);
+    let stop = stream.stop();
+    let (requests, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     connection.spawn(async move { drop(driver.with_upgrades().await) });
-    Ok(sender)
+    Ok(Sender { requests, stop })
 }
 
 fn broken(error: hyper::Error) -> NoAnswer {
