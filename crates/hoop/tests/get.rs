@@ -33,6 +33,15 @@ fn answer(path: &str, head: &str) -> String {
             whole("200 OK", "Repr-Digest: sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:\r\n", "hello")
         }
         "/wrong" => whole("200 OK", "Repr-Digest: sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:\r\n", "hullo"),
+        "/wrong-rest" if head.to_lowercase().contains("range: ") => whole(
+            "206 Partial Content",
+            "Content-Range: bytes 2-4/5\r\nRepr-Digest: sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:\r\n",
+            "llx",
+        ),
+        "/changes" if head.to_lowercase().contains("if-range") => whole("200 OK", "ETag: \"v2\"\r\n", "other"),
+        "/changes" => whole("206 Partial Content", "ETag: \"v1\"\r\nContent-Range: bytes 2-4/5\r\n", "llo")
+            .trim_end_matches("lo")
+            .to_owned(),
         "/echo" => whole(if head.to_lowercase().contains("hoop-deadline") { "500 Told" } else { "200 OK" }, "", ""),
         "/moved" => whole("302 Found", "Location: /hello\r\n", ""),
         "/round" => whole("302 Found", "Location: /round\r\n", ""),
@@ -290,6 +299,20 @@ fn no_more_of_a_refusal_is_read_than_a_sentence_takes() {
     let agent = listener(None, Box::leak(refusal.into_boxed_str())).unwrap();
     let (code, _, told) = run(folder.path(), &["get", "--agent", &agent.to_string(), "http://a.example/file"]);
     assert!(code == 7 && told.contains("Cause: dns_error"), "{code}: {}", &told[..told.len().min(200)]);
+}
+
+#[test]
+fn with_c_a_file_stays_as_it_is_until_the_whole_was_checked() {
+    let world = World::new();
+    for (path, code, words) in
+        [("/wrong-rest", 13, "the checksum"), ("/changes", 3, "the server does not continue the file that is there")]
+    {
+        let name = &path[1..];
+        fs::write(world.path().join(name), "he").unwrap();
+        let (ended, told) = world.get(&[path], &["-c"]);
+        assert!(ended == code && told.contains(words), "{path}: {ended}: {told}");
+        assert_eq!(world.read(name), "he", "{path}");
+    }
 }
 
 #[test]

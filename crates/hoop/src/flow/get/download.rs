@@ -245,18 +245,21 @@ impl<S: Show> Asked<'_, S> {
 
     /// Begins anew. What had come is of no use, which may happen so often.
     fn begin(&mut self, version: Option<Version>, from: &str) -> Result<(), Short> {
-        if self.part.have() > 0 {
+        let (had, url) = (self.part.have() > 0, plain::line(self.job.url.as_str()));
+        if had {
             self.anew += 1;
-            let url = plain::line(self.job.url.as_str());
             if self.anew > ANEW_MAX {
                 let why = "the server does not name its version (ETag), or names another one each time";
                 let what = format!("cannot download {url}: it began anew {ANEW_MAX} times");
                 return Err(Short::Failed(Failure::new(Exit::Network, what, why)));
             }
-            self.show.say(&format!("{url} has changed on the server, or cannot be continued; starting over"));
         }
         self.vouched = false;
-        self.part.begin(version, from).map_err(|error| self.file(error))
+        self.part.begin(version, from).map_err(|error| self.file(error))?;
+        if had {
+            self.show.say(&format!("{url} has changed on the server, or cannot be continued; starting over"));
+        }
+        Ok(())
     }
 
     fn failed(&self, exit: Exit, why: impl std::fmt::Display) -> Short {

@@ -17,6 +17,9 @@ use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+/// A file that is opened leads nowhere, and waits for nobody, as a FIFO would.
+const UNAWAITED: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
+
 /// The group's and everybody's right to write.
 const OTHERS_WRITE: u32 = 0o022;
 
@@ -38,6 +41,9 @@ struct Note {
     /// The strong tag of their version.
     etag: String,
     length: Option<u64>,
+    /// They begin with the user's own file, whose place the whole takes.
+    #[serde(default)]
+    continues: bool,
 }
 
 /// The bytes of a download so far.
@@ -50,6 +56,8 @@ pub struct Part {
     file: Option<File>,
     /// The user's own file is the beginning.
     is_own: bool,
+    /// The bytes begin with a copy of it.
+    continues: bool,
     have: u64,
     version: Option<Version>,
     source: Option<String>,
@@ -73,13 +81,14 @@ impl Part {
         let is_own = file.is_none() && vouched && is_there;
         let have = match &file {
             Some(file) => file.metadata()?.len(),
-            None if is_own => fs::metadata(&target)?.len(),
+            None if is_own => vouched_for(&target)?.metadata()?.len(),
             None => 0,
         };
         let noted = noted.filter(|_| file.is_some());
         let version = noted.as_ref().and_then(|note| Version::new(&note.etag, note.length));
+        let continues = is_there && noted.as_ref().is_some_and(|note| note.continues);
         let source = noted.map(|note| note.source);
-        Ok(Self { target, url: url.to_owned(), replaces, file, is_own, have, version, source })
+        Ok(Self { target, url: url.to_owned(), replaces, file, is_own, continues, have, version, source })
     }
 
     /// How many bytes are there.
@@ -100,27 +109,39 @@ impl Part {
     /// Begins with this version, and forgets what was there of another.
     ///
     /// # Errors
-    /// If the disk fails, or another process downloads to the same place.
+    /// If the disk fails, another process downloads to the same place, or the user's own file is there and may not be replaced.
     pub fn begin(&mut self, version: Option<Version>, source: &str) -> io::Result<()> {
+        let continues = self.continues || self.is_own;
+        if continues && self.have > 0 && !self.replaces {
+            let why = "the server does not continue the file that is there; -o replaces it";
+            return Err(io::Error::new(ErrorKind::AlreadyExists, why));
+        }
         let file = match self.file.take() {
             Some(file) => file,
             None => make(&paths(&self.target).0)?,
         };
         file.set_len(0)?;
+        // An empty file is the beginning of any.
+        self.continues = continues && self.have == 0;
         (self.file, self.have, self.is_own) = (Some(file), 0, false);
         self.note(version, source)
     }
 
-    /// Goes on with the user's own file, which is of this version.
+    /// Goes on with a copy of the user's own file, which is of this version. The file itself stays until the whole was checked.
     ///
     /// # Errors
     /// As [`Part::begin`].
     pub fn adopt(&mut self, version: Option<Version>, source: &str) -> io::Result<()> {
         if self.is_own {
-            let bytes = paths(&self.target).0;
-            fs::rename(&self.target, &bytes)?;
-            self.file = open(&bytes)?;
-            self.is_own = false;
+            let mut file = make(&paths(&self.target).0)?;
+            file.set_len(0)?;
+            // Some file systems share the bytes of both.
+            if io::copy(&mut self.file()?.take(self.have), &mut file)? != self.have {
+                return Err(io::Error::other("the file that is there has become shorter"));
+            }
+            // The note says that they are there.
+            file.sync_all()?;
+            (self.file, self.is_own, self.continues) = (Some(file), false, true);
         }
         self.note(version, source)
     }
@@ -131,7 +152,8 @@ impl Part {
         match &version {
             Some(version) => {
                 let (url, source, etag) = (self.url.clone(), source.to_owned(), version.etag().to_owned());
-                let note = Note { url, source, etag, length: version.length() };
+                let (length, continues) = (version.length(), self.continues);
+                let note = Note { url, source, etag, length, continues };
                 replace(&path, &serde_json::to_vec(&note).map_err(io::Error::other)?)?;
             }
             None => drop(fs::remove_file(path)),
@@ -157,7 +179,7 @@ impl Part {
     /// # Errors
     /// If it cannot be read.
     pub fn file(&self) -> io::Result<File> {
-        self.file.as_ref().map_or_else(|| File::open(&self.target), File::try_clone)
+        self.file.as_ref().map_or_else(|| vouched_for(&self.target), File::try_clone)
     }
 
     /// Puts the whole in its place, with the mode of the file that it replaces, or else with this one.
@@ -174,7 +196,7 @@ impl Part {
         // Some file systems have no modes.
         let _ = file.set_permissions(Permissions::from_mode(mode));
         file.sync_all()?;
-        match self.replaces {
+        match self.replaces || self.continues {
             true => fs::rename(bytes, &self.target)?,
             false => renameat_with(CWD, &bytes, CWD, &self.target, RenameFlags::NOREPLACE)?,
         }
@@ -214,6 +236,16 @@ fn is_strangers(path: &Path, there: &fs::Metadata) -> io::Result<bool> {
     Ok(![0, geteuid().as_raw(), fs::metadata(parent(path))?.uid()].contains(&there.uid()))
 }
 
+/// Opens the file of which the user says that it is the beginning. It may be a file of theirs alone.
+fn vouched_for(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(UNAWAITED.bits().cast_signed()).open(path)?;
+    let there = file.metadata()?;
+    if !there.is_file() || is_strangers(path, &there)? {
+        return Err(io::Error::other("what is there belongs to another user"));
+    }
+    Ok(file)
+}
+
 /// Opens the bytes, for this process alone. None: there are none.
 fn open(path: &Path) -> io::Result<Option<File>> {
     let file = own(path, File::options().read(true).write(true))?;
@@ -236,11 +268,10 @@ fn locked(file: File) -> io::Result<File> {
     }
 }
 
-/// Opens a file that nobody but this user has written to. It leads nowhere, and waits for nobody, as a FIFO would. None: there is none.
+/// Opens a file that nobody but this user has written to. None: there is none.
 fn own(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
     let refused = |why: &dyn fmt::Display| io::Error::other(format!("{}: {why}", path.display()));
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = match options.custom_flags(flags.bits().cast_signed()).open(path) {
+    let file = match options.custom_flags(UNAWAITED.bits().cast_signed()).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(refused(&error)),
@@ -306,22 +337,35 @@ mod tests {
     }
 
     #[test]
-    fn a_users_own_file_is_moved_only_once_its_rest_comes() {
+    fn a_users_own_file_stays_until_the_whole_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("file");
+        let stays = || assert_eq!(fs::read(&target).unwrap(), b"hello ", "it is as it was");
         fs::write(&target, "hello ").unwrap();
         let mut part = Part::open(&target, URL, true, false).unwrap();
         assert_eq!((part.have(), part.version().is_none(), part.is_from(URL)), (6, true, false));
-        drop(part);
-        assert_eq!(fs::read(&target).unwrap(), b"hello ", "it is as it was");
+        assert_eq!(part.begin(version(), URL).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        for discards in [true, false] {
+            let mut part = Part::open(&target, URL, true, false).unwrap();
+            part.adopt(version(), URL).unwrap();
+            part.append(b"world").unwrap();
+            if discards {
+                part.discard();
+            }
+            stays();
+        }
         let mut part = Part::open(&target, URL, true, false).unwrap();
-        part.adopt(version(), URL).unwrap();
-        part.append(b"world").unwrap();
-        drop(part);
-        let mut part = Part::open(&target, URL, false, false).unwrap();
         assert_eq!((part.have(), part.is_from(URL)), (11, true));
+        assert_eq!(part.begin(version(), URL).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        stays();
         part.finish(0o644).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"hello world");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        fs::write(&target, "").unwrap();
+        let mut part = Part::open(&target, URL, true, false).unwrap();
+        part.begin(version(), URL).unwrap();
+        part.finish(0o644).unwrap();
     }
 
     #[test]
