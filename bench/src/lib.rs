@@ -4,6 +4,8 @@
 //! is quoted, and what is judged is a ratio.
 
 pub mod chart;
+pub mod clients;
+pub mod edge;
 pub mod flows;
 pub mod mptcp;
 pub mod peers;
@@ -62,12 +64,23 @@ pub struct Table {
 impl Table {
     /// A table with these columns.
     pub fn new<const N: usize>(head: [&str; N]) -> Self {
-        Self { head: head.map(str::to_owned).to_vec(), rows: Vec::new() }
+        Self::of(head.map(str::to_owned).to_vec())
+    }
+
+    /// A table with as many columns as there are rivals, or the like.
+    pub const fn of(head: Vec<String>) -> Self {
+        Self { head, rows: Vec::new() }
     }
 
     /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.to_vec());
+        self.push(cells.to_vec());
+    }
+
+    /// Adds a row that has a cell for each column.
+    pub fn push(&mut self, cells: Vec<String>) {
+        assert_eq!(cells.len(), self.head.len(), "a cell for each column");
+        self.rows.push(cells);
     }
 
     /// The table's text, columns aligned.
