@@ -42,6 +42,8 @@ pub type Place<'a> = &'a dyn Fn(&Path) -> Command;
 pub fn relay(place: Place, folder: &Path, port: u16, allow: &str, more: &[&str]) -> Program {
     let mut command = place(&ordinary_build());
     command.args(["relay", "--listen", &format!("0.0.0.0:{port}"), "--allow", allow, "--device-begun", "0"]);
+    // A machine's own name leads to its loopback.
+    command.args(["--allow", "127.0.0.0/8"]);
     command.arg("--tls-cert").arg(folder.join("certificate.pem")).arg("--tls-key").arg(folder.join("key.pem"));
     command.arg("--devices").arg(folder.join("devices.toml")).args(more);
     start("hoop relay", command, "listening on")
@@ -69,7 +71,7 @@ pub fn nginx(place: Place, folder: &Path, http: &str) -> Program {
         "daemon off; master_process off; worker_processes 1; user root; pid {at}/pid; error_log stderr notice;
          events {{ worker_connections 4096; }}
          http {{ access_log off; client_body_temp_path {at}/temp; proxy_temp_path {at}/p; fastcgi_temp_path {at}/f;
-                 uwsgi_temp_path {at}/u; scgi_temp_path {at}/s; keepalive_requests 100000000; sendfile on; tcp_nopush on;
+                 uwsgi_temp_path {at}/u; scgi_temp_path {at}/s; keepalive_requests 100000000; sendfile on; ssl_protocols TLSv1.3;
                  {http} }}"
     );
     fs::write(folder.join("conf"), configuration).expect("room for a configuration");

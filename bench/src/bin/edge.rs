@@ -47,6 +47,7 @@ const CONNECTIONS: usize = 16;
 
 /// Requests of one client for the first byte, and the pause between them.
 const REQUESTS: usize = 40;
+const REQUESTS_FAR: usize = 7;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Answers' heads are smaller.
@@ -165,7 +166,7 @@ impl World {
             www.display(),
             www.display()
         );
-        let pass = "proxy_http_version 1.1; proxy_set_header Connection ''; proxy_max_temp_file_size 0;";
+        let pass = "proxy_http_version 1.1; proxy_set_header Connection ''; proxy_max_temp_file_size 0; proxy_ssl_protocols TLSv1.3;";
         let second = format!(
             "{pass} upstream origin {{ server 127.0.0.1:{ORIGIN}; keepalive 32; }}
              server {{ listen {SECOND}; listen {SECOND_TLS} ssl; {tls} location / {{ proxy_pass http://origin; }} }}"
@@ -513,7 +514,7 @@ async fn flow() {
         Some(0) => quic(&by, address, &QuicOptions::device()).await,
         _ => websocket(&by, address).await,
     };
-    device.add_carrier(carrier, Use::Normal, &by);
+    device.add_carrier(carrier, Use::Normal, &*by);
     let begin = Instant::now();
     let mut flow = device.open(&format!("source:{bytes}"), FlowOptions::default()).expect("a flow");
     let mut came = 0;
@@ -572,7 +573,7 @@ async fn first_bytes() {
     // Whatever has to be dialled is there then.
     kept.ask(&if how == "connect" { request_by_proxy() } else { request() }).await;
     let mut took = Vec::new();
-    for _ in 0..REQUESTS {
+    for _ in 0..(if how == "kept" { REQUESTS } else { REQUESTS_FAR }) {
         tokio::time::sleep(PAUSE).await;
         let begin = Instant::now();
         let first = match &how[..] {

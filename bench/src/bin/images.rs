@@ -8,15 +8,15 @@
 //! The client asks for all at once. *Cold* is the first load: with agent or v2ray just started, or from the first connection on. *Warm* is a second load over the same connections right after that. Images say `no-store`,
 //! so the relay asks nginx for each. For *WebSocket*, the server drops the UDP of its relay, so that cold has the time that QUIC is waited for. A peer that is not installed is left out.
 //!
-//! The limit of a warm load is 1.25 round trips and the transmission: 150 images with a head of 150 bytes each at the link's rate, and nothing of what packets add. Links of both rates are measured at the same time.
+//! The limit of a warm load is 1.25 round trips and the transmission: 150 images with a head of 150 bytes each at the link's rate, and nothing of what packets add.
 //!
-//! `--rounds N`; `--quick` for two links and no loss; `--link 10/100` for those that have it in their name; `--chart FILE.svg` draws throughput against delay, 5 to 300 ms, instead.
+//! `--rounds N`; `--together N` links at once (2); `--quick` for two links and no loss; `--link 10/100` for those that have it in their name; `--chart FILE.svg` draws throughput against delay, 5 to 300 ms, instead.
 
 use hoop_bench::chart::{Axis, Figure, Panel, Series};
 use hoop_bench::clients::{Client, IMAGE_BYTES, IMAGES, Protocol, Target};
 use hoop_bench::edge::{self, NAME};
 use hoop_bench::flows::{self, Part, told};
-use hoop_bench::{Table, Verdict, median, rounds, spread, word};
+use hoop_bench::{Table, Verdict, median, number, rounds, spread, word};
 use hoop_lab::{Host, Lab, Link, LinkConfig, Loss, Probability, Topology};
 use hoop_testbed::Program;
 use hoop_units::Bitrate;
@@ -24,6 +24,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,9 @@ const HEAD_BYTES: usize = 150;
 
 /// The limit of a warm load, in round trips, besides the transmission.
 const ROUND_TRIPS_MAX: f64 = 1.25;
+
+/// Links at once: most of their time they wait.
+const TOGETHER: u64 = 2;
 
 /// No load takes longer.
 const LOAD_MAX: Duration = Duration::from_secs(180);
@@ -166,17 +170,23 @@ fn main() -> ExitCode {
     if !is_quick {
         links.extend(LOSSES.map(|loss| (LOSSY_MS, loss)));
     }
-    let mut measured: Vec<(Way, Measured)> = Vec::new();
-    for (ms, loss) in links {
-        let ways = MBPS.map(|mbps| Way { mbps, ms, loss });
-        let wanted = ways.into_iter().filter(|way| word("--link").is_none_or(|part| way.name().contains(&part)));
-        let wanted: Vec<Way> = wanted.collect();
-        thread::scope(|scope| {
-            let rivals = &rivals[..];
-            let all: Vec<_> = wanted.iter().map(|way| scope.spawn(|| measure(*way, rivals))).collect();
-            measured.extend(wanted.iter().copied().zip(all.into_iter().map(|one| one.join().expect("it ends"))));
-        });
-    }
+    let mut ways: Vec<Way> = links.into_iter().flat_map(|(ms, loss)| MBPS.map(|mbps| Way { mbps, ms, loss })).collect();
+    ways.retain(|way| word("--link").is_none_or(|part| way.name().contains(&part)));
+    // The longest is the first to be taken.
+    ways.sort_by_key(|way| way.ms);
+    let (ways, measured) = (Mutex::new(ways), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..number("--together").unwrap_or(TOGETHER) {
+            scope.spawn(|| {
+                let take = || ways.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                while let Some(way) = take() {
+                    let loads = measure(way, &rivals);
+                    measured.lock().unwrap_or_else(PoisonError::into_inner).push((way, loads));
+                }
+            });
+        }
+    });
+    let mut measured: Vec<(Way, Measured)> = measured.into_inner().unwrap_or_else(PoisonError::into_inner);
     measured.sort_by_key(|(way, _)| (way.loss, u64::MAX - way.mbps, way.ms));
     let mut verdict = Verdict::default();
     warm(&measured, &rivals, &mut verdict);

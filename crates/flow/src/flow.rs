@@ -1053,6 +1053,9 @@ impl Flow {
         let mut out = self.lanes[at].greeting.take().unwrap_or_default();
         if self.lanes[at].stage == Stage::Up {
             self.tell(at, now, &mut out);
+        } else if out.is_empty() && self.ends_early(&self.lanes[at]) {
+            self.lanes[at].due.fin = false;
+            Frame::Fin { end: self.outgoing.end() }.put(&mut out);
         }
         if !out.is_empty() {
             return Some(Transmit::Frames(out));
@@ -1120,7 +1123,12 @@ impl Flow {
         let Due { ack, fin, reset, end, deadline, size } = lane.due;
         let (ack, fin) = (ack && !self.stands_by(lane), fin && self.outgoing.may_tell_end());
         let tells = end || (self.ended.is_none() && (ack || fin || reset || deadline || size || lane.parks));
-        (lane.stage == Stage::Up && tells) || (self.carries_data(lane) && self.has_next(lane))
+        (lane.stage == Stage::Up && tells) || self.ends_early(lane) || (self.carries_data(lane) && self.has_next(lane))
+    }
+
+    /// Whether the end of the stream goes right behind its bytes, before the server has answered: who waits for all that is said need not wait for another round trip.
+    fn ends_early(&self, lane: &Lane) -> bool {
+        lane.stage == Stage::Greeting && lane.due.fin && self.carries_data(lane) && self.outgoing.may_tell_end()
     }
 
     /// When [`Flow::poll_transmit`] has something for this lane that it has not now, if nothing else happens.

@@ -69,6 +69,27 @@ fn attached(window: u64) -> (Flow, Flow) {
 }
 
 #[test]
+fn the_end_of_a_short_stream_goes_with_its_bytes_before_the_server_answers() {
+    let options = Options::default();
+    let mut device = Flow::open(NAME, KEY, [3; 32], "test".to_owned(), options);
+    device.attach(FAST, binding(FAST), Use::Normal, false);
+    device.write(100);
+    let (greeting, data) = said(&mut device, FAST, DATA_MAX, at(0));
+    assert_eq!(data, [ByteRange::new(0, 100)]);
+    assert!(!device.wants(FAST));
+    device.finish();
+    assert!(device.wants(FAST));
+    let (end, _) = said(&mut device, FAST, DATA_MAX, at(0));
+    assert!(!device.wants(FAST));
+
+    let Some(Frame::Open(open)) = Frame::take(&mut &greeting[..]).expect("a frame") else { panic!("no OPEN") };
+    let mut server = Flow::accept(&open, &KEY, FAST, binding(FAST), options).expect("it is accepted");
+    server.handle_data(FAST, data[0], at(50)).expect("no violation");
+    hear(&mut server, FAST, &end, at(50));
+    assert!(server.incoming().is_done());
+}
+
+#[test]
 fn a_fast_lane_resends_only_the_slow_range_that_blocks_an_open_stream() {
     let window = 1 << 20;
     let (mut device, _) = attached(window);
