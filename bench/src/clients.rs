@@ -13,6 +13,7 @@ use std::future::poll_fn;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
@@ -158,21 +159,16 @@ async fn tls_over(target: &Target, mut tls: ClientConfig, alpn: &[u8]) -> tokio_
 }
 
 async fn http1(target: Target, tls: Option<ClientConfig>) -> Http1 {
-    let handshake = match tls {
-        Some(tls) => {
-            let stream = TokioIo::new(tls_over(&target, tls, b"http/1.1").await);
-            let (sender, connection) = hyper::client::conn::http1::handshake(stream).await.expect("HTTP");
-            tokio::spawn(connection);
-            sender
-        }
-        None => {
-            let stream = TokioIo::new(tcp(target.at).await);
-            let (sender, connection) = hyper::client::conn::http1::handshake(stream).await.expect("HTTP");
-            tokio::spawn(connection);
-            sender
-        }
-    };
-    handshake
+    match tls {
+        Some(tls) => http1_over(tls_over(&target, tls, b"http/1.1").await).await,
+        None => http1_over(tcp(target.at).await).await,
+    }
+}
+
+async fn http1_over(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Http1 {
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+    tokio::spawn(connection);
+    sender
 }
 
 async fn http2(target: &Target, tls: ClientConfig) -> h2::client::SendRequest<Bytes> {
