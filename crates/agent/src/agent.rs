@@ -140,8 +140,13 @@ impl Agent {
             }
         });
         let connector = FlowConnector::new(&link, options, config.give_up_after, tell);
-        let dialer =
-            Dialer { connector, listing: listing.clone(), waits: config.waits, exchanges: Exchanges::default() };
+        let dialer = Dialer {
+            connector,
+            listing: listing.clone(),
+            waits: config.waits,
+            exchanges: Exchanges::default(),
+            uploads: Default::default(),
+        };
         let report = tun.as_ref().map(|(tun, _)| tun.report());
         let relay = config.introduction.server.clone();
         let local = Local { link: link.clone(), listing, relay, address, tun: report };

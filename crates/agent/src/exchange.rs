@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::question::{Came, Continuation, NoAnswer, ask, length, section};
 use crate::socket::UnderWay;
 use crate::tunnel::Dialer;
+use crate::upload::{Upload, journal};
 use bytes::Bytes;
 use hoop_endpoint::FlowError;
 use hoop_http::{Body, streamed};
@@ -13,7 +14,7 @@ use hoop_relay::exchange::FlowBody;
 use hoop_units::UnixTime;
 use http::header::CONTENT_LENGTH;
 use http::uri::Scheme;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, request};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use std::io;
@@ -44,13 +45,26 @@ pub(crate) async fn exchange(
     // Of a relay that may know no exchanges nothing is asked that could not be asked again. Before a body without a length there may be an answer, and the relay would wait for its first
     // bytes.
     let may_wait = has_body && !request.headers().contains_key(CONTENT_LENGTH);
+    let journal = match !request.method().is_safe() && !may_wait && !exchanges.are_refused() {
+        true => journal(dialer, destination).await,
+        false => None,
+    };
     // Nothing but an exchange has TLS at the relay.
-    if !is_https && (exchanges.are_refused() || may_wait || (has_body && !exchanges.are_known())) {
+    if !is_https && journal.is_none() && (exchanges.are_refused() || may_wait || (has_body && !exchanges.are_known())) {
         return Ok(Exchanged::NotMade(request));
     }
     let (head, body) = request.into_parts();
     // What heads cannot say, a connection can.
     let Some(section) = section(&head) else { return Ok(Exchanged::NotMade(Request::from_parts(head, body))) };
+    if let Some(journal) = journal {
+        let upload = Upload { dialer, destination, deadline, head: &head, section: &section, journal };
+        let came = upload.make(body).await?;
+        exchanges.learn(true);
+        let mut continuation =
+            Continuation::new(dialer.clone(), destination.clone(), deadline, head.clone(), came.flow);
+        continuation.begin(&came);
+        return Ok(Exchanged::Answered(answer(came, &head, Some(continuation), under_way)));
+    }
     let dialled = dialer.exchange(destination, None)?;
     dialled.flow.set_deadline(deadline);
     let may_continue = head.method == Method::GET && !has_body;
@@ -61,7 +75,7 @@ pub(crate) async fn exchange(
     let (body, kept) = if has_body { (Some(body), None) } else { (None, Some(body)) };
     let came = match (ask(dialled, &section, body, dialer).await, &mut continuation) {
         (Ok(came), _) => came,
-        (Err(no), Some(continuation)) if no.is_lost() => continuation.go_on(0).await?,
+        (Err(no), Some(continuation)) if no.is_lost(exchanges.are_known()) => continuation.go_on(0).await?,
         (Err(NoAnswer { over, .. }), _) => {
             if over == Some(FlowError::Ended(codes::MALFORMED)) && is_https {
                 return Err(Failure::NotMade);
@@ -78,12 +92,22 @@ pub(crate) async fn exchange(
         }
     };
     exchanges.learn(true);
-    let is_empty = head.method == Method::HEAD
+    continuation.iter_mut().for_each(|continuation| continuation.begin(&came));
+    Ok(Exchanged::Answered(answer(came, &head, continuation, under_way)))
+}
+
+/// An answer as the program gets it.
+fn answer(
+    came: Came,
+    request: &request::Parts,
+    continuation: Option<Continuation>,
+    under_way: &UnderWay,
+) -> Response<Body> {
+    let is_empty = request.method == Method::HEAD
         || came.head.status == StatusCode::NO_CONTENT
         || came.head.status == StatusCode::NOT_MODIFIED;
     let length = if is_empty { Some(0) } else { length(&came.head.headers) };
-    continuation.iter_mut().for_each(|continuation| continuation.begin(&came));
-    let answer = came.head.clone();
+    let head = came.head.clone();
     let (body, whole) = came.into_body(length);
     let answering = Answer {
         reading: Reading::Comes(body),
@@ -92,7 +116,7 @@ pub(crate) async fn exchange(
         whole: Some(whole),
         under_way: under_way.clone(),
     };
-    Ok(Exchanged::Answered(Response::from_parts(answer, streamed(answering))))
+    Response::from_parts(head, streamed(answering))
 }
 
 /// An answer's body. When it has come to its end, the program's connection carries nothing any more.

@@ -27,6 +27,8 @@ pub(crate) enum Failure {
     NoRelay,
     /// The connection broke off before there was an answer.
     Broken,
+    /// The relay was lost, and nobody knows whether the request was passed on.
+    Unclear,
     /// What answers there does not speak HTTP.
     NoHttp,
     /// Its certificate is not valid.
@@ -66,6 +68,7 @@ impl From<FlowError> for Failure {
             FlowError::Ended(codes::NO_HTTP) => Self::NoHttp,
             FlowError::Ended(codes::UNTRUSTED) => Self::Untrusted,
             FlowError::Ended(codes::NO_TLS) => Self::NoTls,
+            FlowError::Ended(codes::OUTCOME_UNKNOWN) => Self::Unclear,
             // Of those that wait for an answer, this end gives up for this reason alone.
             FlowError::Reset(ended::GIVEN_UP) => Self::NoRelay,
             FlowError::Reset(codes::MALFORMED) => Self::NoRequest,
@@ -87,7 +90,7 @@ impl Failure {
             Self::Unknown => (StatusCode::BAD_GATEWAY, "connection_terminated"),
             Self::TooMany => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
             Self::NoRelay => (StatusCode::GATEWAY_TIMEOUT, "destination_unavailable"),
-            Self::Broken => (StatusCode::BAD_GATEWAY, "connection_terminated"),
+            Self::Broken | Self::Unclear => (StatusCode::BAD_GATEWAY, "connection_terminated"),
             Self::NoHttp => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
             Self::Untrusted => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
             Self::NoTls => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
@@ -109,6 +112,7 @@ impl Failure {
             Self::TooMany => "there are too many connections",
             Self::NoRelay => "the relay was out of reach for too long",
             Self::Broken => "the connection broke off",
+            Self::Unclear => "the relay was restarted, and nobody knows whether the web server has had this request",
             Self::NoHttp => "what answers there does not speak HTTP",
             Self::Untrusted => "its certificate is not valid, or of nobody whom the relay believes (`hoop relay --ca`)",
             Self::NoTls => "what answers there does not speak TLS",
@@ -127,7 +131,7 @@ impl Failure {
             Self::NoName | Self::TimedOut => 4,
             Self::Refused => 5,
             Self::Unknown | Self::TooMany | Self::NoRelay | Self::Broken | Self::NoHttp | Self::NoRequest => 1,
-            Self::Untrusted | Self::NoTls | Self::NotMade => 1,
+            Self::Unclear | Self::Untrusted | Self::NoTls | Self::NotMade => 1,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::destination::Destination;
 use crate::failure::Failure;
 use crate::tunnel::{Dialer, Dialled};
 use bytes::Bytes;
-use hoop_endpoint::{FlowError, FlowId, FlowReader, FlowWriter, Refusal, ended};
+use hoop_endpoint::{FlowError, FlowId, FlowMeter, FlowReader, FlowWriter, NetworkStats, Refusal, Status, ended};
 use hoop_head::{decode_response, encode_request};
 use hoop_http::end_hop;
 use hoop_relay::codes;
@@ -22,7 +22,7 @@ use hyper::body::Incoming;
 use std::io;
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt as _;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 /// So often the relay may lose an exchange before any more of its answer has come.
@@ -36,9 +36,9 @@ pub(crate) struct Came {
     /// The flow that it comes over.
     pub(crate) flow: FlowId,
     pub(crate) head: response::Parts,
-    reader: FlowReader,
+    pub(crate) reader: FlowReader,
     /// What has come of its body.
-    rest: Bytes,
+    pub(crate) rest: Bytes,
     /// To be told that the answer is whole. Dropped before, the exchange is given up.
     pub(crate) whole: oneshot::Sender<()>,
 }
@@ -48,13 +48,13 @@ pub(crate) struct NoAnswer {
     /// What became of the flow.
     pub(crate) over: Option<FlowError>,
     /// The relay had the flow.
-    was_attached: bool,
+    pub(crate) was_attached: bool,
 }
 
 impl NoAnswer {
-    /// The relay knows nothing of the flow any more.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.was_attached && self.over == Some(FlowError::Refused(Refusal::Unknown))
+    /// The relay knows nothing of the flow any more. `is_known`: it has known the device. Otherwise it may have had the flow, and have gone before it said so.
+    pub(crate) fn is_lost(&self, is_known: bool) -> bool {
+        (is_known || self.was_attached) && self.over == Some(FlowError::Refused(Refusal::Unknown))
     }
 }
 
@@ -112,16 +112,23 @@ pub(crate) async fn ask(
         let (section, rest) = read_head(&mut reader).await?;
         Ok((whole, section, rest))
     };
-    let (whole, section, rest) = asked.await.map_err(|error: io::Error| {
-        tracing::debug!(%error, "no answer");
-        let over = status.borrow_and_update().over;
-        let attached = |(_, of_network): &(_, hoop_endpoint::NetworkStats)| !of_network.attached.is_zero();
-        NoAnswer { over, was_attached: meter.stats().is_some_and(|stats| stats.networks.iter().any(attached)) }
-    })?;
-    let head = decode_response(&section).ok().filter(|head| !head.status().is_informational());
+    let (whole, section, rest) = asked.await.map_err(|error: io::Error| become_of(&error, &meter, &mut status))?;
+    Ok(Came { flow: id, head: read_answer(&section)?, reader, rest, whole })
+}
+
+/// What became of a flow that brings no answer.
+pub(crate) fn become_of(error: &io::Error, meter: &FlowMeter, status: &mut watch::Receiver<Status>) -> NoAnswer {
+    tracing::debug!(%error, "no answer");
+    let over = status.borrow_and_update().over;
+    let attached = |(_, of_network): &(_, NetworkStats)| !of_network.attached.is_zero();
+    NoAnswer { over, was_attached: meter.stats().is_some_and(|stats| stats.networks.iter().any(attached)) }
+}
+
+/// An answer's head, of this section.
+pub(crate) fn read_answer(section: &[u8]) -> Result<response::Parts, NoAnswer> {
+    let head = decode_response(section).ok().filter(|head| !head.status().is_informational());
     let no_http = NoAnswer { over: Some(FlowError::Ended(codes::NO_HTTP)), was_attached: true };
-    let (head, ()) = head.ok_or(no_http)?.into_parts();
-    Ok(Came { flow: id, head, reader, rest, whole })
+    head.map(|head| head.into_parts().0).ok_or(no_http)
 }
 
 /// Sends a request's body, and resets the exchange if the body breaks off, if nobody waits for the answer any more, or if there has been no relay for too long. `answered`: the
@@ -222,7 +229,7 @@ impl Continuation {
             };
             match asked {
                 Ok(came) => return Ok(came),
-                Err(no) if no.is_lost() => {}
+                Err(no) if no.is_lost(true) => {}
                 Err(no) => return Err(no.over.map_or(Failure::Broken, Into::into)),
             }
         }

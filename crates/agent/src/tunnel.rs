@@ -7,6 +7,7 @@ use hoop_endpoint::{FlowError, FlowId, FlowMeter, FlowStream, Status, ended};
 use hoop_relay::FlowConnector;
 use hoop_relay::copy::copy_both;
 use hoop_relay::status::{Listed, Listing};
+use hoop_relay::upload::JournalId;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub(crate) struct Dialer {
     /// Programs are told that they are connected only when they are, also by name.
     pub(crate) waits: bool,
     pub(crate) exchanges: Exchanges,
+    pub(crate) uploads: tokio::sync::Mutex<Uploads>,
 }
 
 /// Whether the relay makes requests: one that is older carries connections alone.
@@ -37,6 +39,17 @@ enum Known {
     Refused(Instant),
 }
 
+/// Whether the relay takes uploads.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) enum Uploads {
+    #[default]
+    Unasked,
+    /// It does, and this is its journal.
+    Taken(JournalId),
+    /// It knew none, and was asked then.
+    Refused(Instant),
+}
+
 /// How long a destination may still answer a program that has closed its connection, once the relay keeps all that it wrote.
 const OUTLIVES: Duration = Duration::from_secs(10);
 
@@ -44,7 +57,7 @@ const OUTLIVES: Duration = Duration::from_secs(10);
 const STALLS_MAX: Duration = Duration::from_secs(60);
 
 /// How long a relay that knows no exchanges is not asked again: it may be replaced by a newer one.
-const REFUSED_FOR: Duration = Duration::from_secs(3_600);
+pub(crate) const REFUSED_FOR: Duration = Duration::from_secs(3_600);
 
 impl Exchanges {
     /// The relay has made one.
@@ -106,6 +119,18 @@ impl Dialer {
             Some((flow, from)) => self.connector.resume_exchange(flow, from),
         };
         let flow = opened.map_err(|_| Failure::TooMany)?;
+        listed.made(flow.meter(), flow.position());
+        Ok(Dialled { flow, listed })
+    }
+
+    /// A flow for one request to there that the relay keeps until it is whole; or that goes on with an earlier one.
+    pub(crate) fn upload(
+        &self,
+        destination: &Destination,
+        earlier: Option<(FlowId, JournalId)>,
+    ) -> Result<Dialled, Failure> {
+        let listed = self.listing.add(&destination.to_string());
+        let flow = self.connector.upload(earlier).map_err(|_| Failure::TooMany)?;
         listed.made(flow.meter(), flow.position());
         Ok(Dialled { flow, listed })
     }

@@ -30,6 +30,8 @@ pub const UNKNOWN_EXCHANGE: u64 = 0x10c;
 pub const UNTRUSTED: u64 = 0x10d;
 /// What answers there speaks no TLS, or none that the relay speaks.
 pub const NO_TLS: u64 = 0x10e;
+/// An earlier relay had begun to pass a request on, and its answer is lost: nobody knows whether its server acted on it.
+pub const OUTCOME_UNKNOWN: u64 = 0x10f;
 
 /// What a device hears that does not wait for the connection: fewer reasons.
 pub(crate) const fn in_general(code: u64) -> u64 {

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 /// How much of a body is read at once, in bytes.
-const READ_BYTES: usize = 64 << 10;
+pub(crate) const READ_BYTES: usize = 64 << 10;
 
 /// The most bytes of a head, its length included. A request with a longer one goes over a connection.
 pub const HEAD_BYTES: usize = 64 << 10;

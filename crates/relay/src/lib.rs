@@ -1,7 +1,7 @@
 //! Carries TCP connections as flows. An [`Introduction`] holds what a device knows of its server, and a [`Link`] keeps a device's carriers. A [`preload`] server takes a program's
 //! connections, and a [`Relay`] connects them to their destinations, or makes a request for a device ([`exchange`]).
 //!
-//! Rooms, each importing only those before it: `codes`, `wire`, `copy`, `exchange`, `continuation`, `diagnostics`, `introduction`, `device` | `server`.
+//! Rooms, each importing only those before it: `codes`, `upload`, `wire`, `copy`, `exchange`, `continuation`, `diagnostics`, `introduction`, `device` | `server`.
 
 pub mod codes;
 pub mod continuation;
@@ -11,6 +11,7 @@ pub mod diagnostics;
 pub mod exchange;
 mod introduction;
 mod server;
+pub mod upload;
 mod wire;
 
 pub use device::connector::{ConnectError, FlowConnector};

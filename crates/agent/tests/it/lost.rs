@@ -20,26 +20,26 @@ fn body(seed: u8) -> Vec<u8> {
 }
 
 /// A house whose relay can be killed, and begun anew.
-struct Relayed {
-    house: House,
-    config: RelayConfig,
-    state: Option<PathBuf>,
+pub struct Relayed {
+    pub house: House,
+    pub config: RelayConfig,
+    pub state: Option<PathBuf>,
 }
 
 impl Relayed {
-    async fn new(has_state: bool) -> Self {
+    pub async fn new(has_state: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let state = has_state.then(|| folder.path().join("state"));
         let (introduction, relay, config) = keeping_relay(folder.path(), state.clone()).await;
         Self { house: House::by(folder, (introduction, relay), |_| {}).await, config, state }
     }
 
-    async fn kill(&mut self) {
+    pub async fn kill(&mut self) {
         self.house.relay.abort();
         let _ = (&mut self.house.relay).await;
     }
 
-    async fn begin(&mut self) {
+    pub async fn begin(&mut self) {
         let relay = timeout(Duration::from_secs(20), async {
             loop {
                 match Relay::bind(&self.config).await {
@@ -72,7 +72,7 @@ impl Relayed {
 }
 
 /// Waits for what is to come about by itself.
-async fn until(has_come: impl Fn() -> bool) {
+pub async fn until(has_come: impl Fn() -> bool) {
     let coming = async {
         while !has_come() {
             sleep(Duration::from_millis(20)).await;

@@ -10,3 +10,4 @@ mod house;
 mod lost;
 mod proxy;
 mod scripted;
+mod uploads;

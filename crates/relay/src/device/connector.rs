@@ -3,7 +3,8 @@
 use super::link::Link;
 use crate::codes;
 use crate::diagnostics::{Said, refusal};
-use crate::wire::{CONNECT, HTTP, MADE, TCP, resumption};
+use crate::upload::JournalId;
+use crate::wire::{CONNECT, HTTP, MADE, TCP, UPLOAD, resumption, upload_resumption};
 use hoop_endpoint::{Device, FlowError, FlowId, FlowOptions, FlowStream, OpenError, ended};
 use parking_lot::Mutex;
 use std::future::pending;
@@ -117,6 +118,23 @@ impl FlowConnector {
     /// If there can be no more flows.
     pub fn resume_exchange(&self, flow: FlowId, from: u64) -> Result<FlowStream, OpenError> {
         self.device.open(&resumption(flow, from), self.options())
+    }
+
+    /// A flow for an upload ([`crate::upload`]), or one that goes on with an earlier one: the id of its first flow, and of the journal of the relay that had it. An older relay ends it with [`codes::MALFORMED`], and one that has nothing of the earlier one with
+    /// [`codes::UNKNOWN_EXCHANGE`].
+    ///
+    /// # Errors
+    /// If there can be no more flows.
+    pub fn upload(&self, earlier: Option<(FlowId, JournalId)>) -> Result<FlowStream, OpenError> {
+        match earlier {
+            None => self.device.open(UPLOAD, self.options()),
+            Some((flow, journal)) => self.device.open(&upload_resumption(flow, journal), self.options()),
+        }
+    }
+
+    /// How much of one more flow may be written and not acknowledged, in bytes.
+    pub fn send_buffer(&self) -> u64 {
+        self.options().send_buffer
     }
 
     fn open_as(&self, kind: &str, destination: &str) -> Result<FlowStream, OpenError> {

@@ -2,8 +2,9 @@
 
 use super::cache::Cache;
 use super::fetch::{SHUTDOWN_MAX, encode, fetch, fetch_rest, settle};
-use super::objects::{Object, ObjectStore};
+use super::objects::Object;
 use super::origins::{Answered, InUse, Origins, ended};
+use super::uploads::Stores;
 use crate::codes;
 use crate::exchange::{FlowBody, put, read_head};
 use crate::wire::resumed;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 /// When a device has taken nothing for so long, what it has not acknowledged goes to disk.
@@ -33,25 +35,25 @@ const LOOK_EVERY: u64 = 64 << 10;
 pub(crate) async fn carry(
     flow: FlowStream,
     origins: &Arc<Origins>,
-    store: Option<&Arc<ObjectStore>>,
+    stores: Option<&Stores>,
     cache: Option<&Arc<Cache>>,
 ) {
     let name = flow.name();
     let earlier = resumed(flow.service()).map(|(flow, from)| (FlowName { device: name.device, flow }, from));
-    let mut way = Way { meter: flow.meter(), status: flow.status(), from: 0, head: 0 };
+    let mut way = Way::of(&flow);
     let (reader, mut writer) = flow.into_split();
     let _under_way = origins.egress.counters.exchange();
     let mut over = way.status.clone();
     let begun = async {
         if let Some((name, from)) = earlier {
-            let store = store.ok_or(codes::UNKNOWN_EXCHANGE)?;
+            let Stores { answers, .. } = stores.ok_or(codes::UNKNOWN_EXCHANGE)?;
             way.from = from;
-            let object = Object::resume(name, from, store).await.ok_or(codes::UNKNOWN_EXCHANGE)?;
+            let object = Object::resume(name, from, answers).await.ok_or(codes::UNKNOWN_EXCHANGE)?;
             return Ok(Some((object, None)));
         }
         let (request, section) = read_request(reader).await?;
         if request.method() == Method::GET && http_body::Body::is_end_stream(request.body()) {
-            let object = Object::new(name, section, store.cloned());
+            let object = Object::new(name, section, stores.map(|stores| stores.answers.clone()));
             return Ok(Some((object, Some(request.into_parts().0))));
         }
         pass(request, name, origins, cache, &mut writer).await.map(|()| None)
@@ -83,6 +85,7 @@ pub(crate) async fn carry(
             // A relay that ends leaves it to the next.
             if over.borrow_and_update().over != Some(FlowError::Gone) {
                 object.discard().await;
+                forget_upload(earlier.map(|(name, _)| name), stores).await;
             }
             carried
         }
@@ -90,6 +93,14 @@ pub(crate) async fn carry(
     let Err(code) = carried else { return };
     origins.egress.ended(name.device, code);
     writer.reset(code);
+}
+
+/// Removes the upload that this was the answer to, if an earlier relay has left one.
+async fn forget_upload(name: Option<FlowName>, stores: Option<&Stores>) {
+    if let (Some(name), Some(stores)) = (name, stores) {
+        let uploads = stores.uploads.clone();
+        let _ = spawn_blocking(move || uploads.answered(name)).await;
+    }
 }
 
 /// The request that a flow brings, and its head's section.
@@ -120,7 +131,7 @@ async fn read_request(mut reader: FlowReader) -> Result<(Request<Body>, bytes::B
 
 /// An address as each of its spellings means it: the host in lower case, and no port that its scheme has by default (RFC 9110 §4.2.3). What the cache takes for one address is one for its web server. None: it is
 /// neither `http` nor `https`.
-fn normal(uri: Uri) -> Option<Uri> {
+pub(super) fn normal(uri: Uri) -> Option<Uri> {
     let default = match uri.scheme()?.as_str() {
         "http" => 80,
         "https" => 443,
@@ -137,7 +148,7 @@ fn normal(uri: Uri) -> Option<Uri> {
 }
 
 /// Sends a request, and passes the answer on as fast as the device takes it.
-async fn pass(
+pub(super) async fn pass(
     request: Request<Body>,
     name: FlowName,
     origins: &Origins,
@@ -193,7 +204,7 @@ async fn write_response(
 }
 
 /// An answer's way to its device.
-struct Way {
+pub(super) struct Way {
     meter: FlowMeter,
     status: watch::Receiver<Status>,
     /// The first byte of the body that goes over it.
@@ -203,8 +214,18 @@ struct Way {
 }
 
 impl Way {
+    /// Over this flow, from the answer's first byte on.
+    pub(super) fn of(flow: &FlowStream) -> Self {
+        Self { meter: flow.meter(), status: flow.status(), from: 0, head: 0 }
+    }
+
+    /// What becomes of the flow.
+    pub(super) fn status(&self) -> watch::Receiver<Status> {
+        self.status.clone()
+    }
+
     /// Passes an object on while it is fetched. Returns once the device has all, or the flow is over.
-    async fn give(
+    pub(super) async fn give(
         &mut self,
         object: &Object,
         fetched: impl Future<Output = ()>,

@@ -120,7 +120,9 @@ pub(super) async fn pass_on(
     let version = Version::of(&request, &head);
     match encode(&head) {
         Ok(section) => {
-            object.begin(section.into());
+            let section = Bytes::from(section);
+            object.store_head(section.clone()).await;
+            object.begin(section);
             bring(object, version.map(|version| (version, request)), Some(source), device, origins).await;
         }
         Err(code) => object.end(Err(code)).await,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Codes of refused connections, in the order of their counters.
-const REFUSALS: [u64; 13] = [
+const REFUSALS: [u64; 14] = [
     codes::MALFORMED,
     codes::FORBIDDEN,
     codes::UNKNOWN_NAME,
@@ -21,6 +21,7 @@ const REFUSALS: [u64; 13] = [
     codes::UNKNOWN_EXCHANGE,
     codes::UNTRUSTED,
     codes::NO_TLS,
+    codes::OUTCOME_UNKNOWN,
 ];
 
 /// What has happened since the relay began.

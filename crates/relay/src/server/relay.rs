@@ -13,9 +13,11 @@ use super::rate_limit::Shares;
 use super::refusals::Refusals;
 use super::revocation::Revocation;
 use super::tunnel;
+use super::upload;
+use super::uploads::{Stores, UploadStore};
 use crate::codes;
 use crate::introduction::Devices;
-use crate::wire::{HTTP, resumed};
+use crate::wire::{HTTP, UPLOAD, resumed, resumed_upload};
 use hoop_carrier::Listener;
 use hoop_endpoint::{DeviceId, FlowStream, Server, ServerConfig, ServerLimits};
 use hoop_http::tls::{Renewed, client_config};
@@ -86,7 +88,7 @@ struct Carrying {
     origins: Arc<Origins>,
     /// The files of authorities that it believes.
     ca: Vec<PathBuf>,
-    store: Option<Arc<ObjectStore>>,
+    stores: Option<Stores>,
     cache: Option<Arc<Cache>>,
 }
 
@@ -97,7 +99,7 @@ impl Relay {
     /// If a file is missing or malformed, or a socket cannot be had.
     pub async fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
         let devices = Arc::new(Devices::open(&config.devices)?);
-        let store = open_store(config, &devices)?;
+        let stores = open_stores(config, &devices)?;
         let cache = open_cache(config, &devices)?;
         let (certificate, tls) = Renewed::open(&config.certificate, &config.key, tls)?;
         let listen = |source| hoop_http::ServeError { address: config.listen, source };
@@ -125,7 +127,7 @@ impl Relay {
             counters: Arc::default(),
         });
         let origins = Arc::new(Origins::new(egress.clone(), client_config(&config.ca)?));
-        let carrying = Arc::new(Carrying { server, origins, ca: config.ca.clone(), egress, store, cache });
+        let carrying = Arc::new(Carrying { server, origins, ca: config.ca.clone(), egress, stores, cache });
         Ok(Self { listener, certificate, metrics, reload: mpsc::channel(1), carrying })
     }
 
@@ -186,12 +188,16 @@ impl Drop for ShutsDown {
     }
 }
 
-/// The store of answers, if there is to be one.
-fn open_store(config: &RelayConfig, devices: &Devices) -> Result<Option<Arc<ObjectStore>>, RelayError> {
+/// The stores of uploads and answers, if there are to be any.
+fn open_stores(config: &RelayConfig, devices: &Devices) -> Result<Option<Stores>, RelayError> {
     let Some(store) = &config.store else { return Ok(None) };
     let known = devices.known();
-    let opened = ObjectStore::open(store, |device| known.contains_key(&device));
-    opened.map(Some).map_err(|source| RelayError::Store { path: store.folder.clone(), source })
+    let is_known = |device| known.contains_key(&device);
+    let opened = ObjectStore::open(store, is_known).and_then(|answers| {
+        let uploads = UploadStore::open(&store.folder, &answers, is_known)?;
+        Ok(Some(Stores { answers, uploads }))
+    });
+    opened.map_err(|source| RelayError::Store { path: store.folder.clone(), source })
 }
 
 /// The cache, unless it is switched off.
@@ -240,7 +246,7 @@ fn text_of(
     carrying: Arc<Carrying>,
 ) -> impl Fn() -> std::future::Ready<Result<String, hoop_http::Problem>> + Clone + Send + Sync + 'static {
     move || {
-        let stored = carrying.store.as_ref().map(|store| store.usage());
+        let stored = carrying.stores.as_ref().map(|stores| stores.answers.usage());
         let known = carrying.egress.devices.known().len();
         let cache = carrying.cache.as_ref().map(|cache| cache.figures());
         std::future::ready(Ok(carrying.egress.counters.text(&carrying.server, known, stored, cache)))
@@ -252,7 +258,10 @@ impl Carrying {
     async fn carry(self: Arc<Self>, flow: FlowStream) {
         match flow.service() {
             service if service == HTTP || resumed(service).is_some() => {
-                exchange::carry(flow, &self.origins, self.store.as_ref(), self.cache.as_ref()).await;
+                exchange::carry(flow, &self.origins, self.stores.as_ref(), self.cache.as_ref()).await;
+            }
+            service if service == UPLOAD || resumed_upload(service).is_some() => {
+                upload::carry(flow, &self.origins, self.stores.as_ref(), self.cache.as_ref()).await;
             }
             _ => tunnel::carry(flow, &self.egress).await,
         }
@@ -276,9 +285,12 @@ impl Carrying {
 
     /// Removes what an earlier relay has left of these devices, and what has been left for too long.
     fn forget_left(&self, devices: Vec<DeviceId>) {
-        let (store, cache) = (self.store.clone(), self.cache.clone());
+        let (stores, cache) = (self.stores.clone(), self.cache.clone());
         tokio::task::spawn_blocking(move || {
-            store.inspect(|store| store.forget(|device| devices.contains(&device)));
+            if let Some(Stores { answers, uploads }) = stores {
+                answers.forget(|device| devices.contains(&device));
+                uploads.forget(|device| devices.contains(&device));
+            }
             cache.inspect(|cache| cache.forget(|device| devices.contains(&device)));
         });
     }

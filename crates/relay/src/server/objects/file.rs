@@ -17,17 +17,17 @@ use std::sync::Arc;
 const MAGIC: &[u8; 8] = b"HOOPOBJ1";
 
 /// A head of an exchange has at most 64 KiB, and there are two.
-const HEADS_MAX: u64 = 256 << 10;
+pub(in crate::server) const HEADS_MAX: u64 = 256 << 10;
 
 /// Holes are made in such pieces, in bytes: few system calls, and little more than is needed on disk.
 const HOLE: u64 = 1 << 20;
 
 /// What each object takes besides its body, in bytes: two files, and a block of heads.
-const FILES_BYTES: u64 = 16 << 10;
+pub(in crate::server) const FILES_BYTES: u64 = 16 << 10;
 
 /// What is known of an object but for its body.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Heads {
+pub(in crate::server) struct Heads {
     /// The section of the request's head, and of the answer's, as exchanges have them.
     pub request: Bytes,
     pub answer: Bytes,
@@ -36,7 +36,7 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    fn encode(&self, boot: &str) -> Vec<u8> {
+    pub(in crate::server) fn encode(&self, boot: &str) -> Vec<u8> {
         let mut content = self.first.to_le_bytes().to_vec();
         for part in [boot.as_bytes(), &self.request, &self.answer] {
             content.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -46,7 +46,7 @@ impl Heads {
     }
 
     /// Those that were written in this boot.
-    fn decode(file: &[u8], boot: &str) -> Option<Self> {
+    pub(in crate::server) fn decode(file: &[u8], boot: &str) -> Option<Self> {
         let (sum, content) = file.strip_prefix(MAGIC)?.split_at_checked(SHA256_OUTPUT_LEN)?;
         if digest(&SHA256, content).as_ref() != sum {
             return None;

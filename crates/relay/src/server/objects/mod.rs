@@ -2,10 +2,10 @@
 //!
 //! Rooms, each importing only those before it: `window`, `room`, `file`, `store`, `object`.
 
-mod file;
+pub(in crate::server) mod file;
 mod object;
-mod room;
-mod store;
+pub(in crate::server) mod room;
+pub(in crate::server) mod store;
 pub(in crate::server) mod window;
 
 pub(crate) use object::Object;

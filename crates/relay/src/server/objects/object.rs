@@ -43,6 +43,8 @@ pub(crate) struct Object {
     /// More was passed on.
     passed: watch::Sender<()>,
     store: Option<Arc<ObjectStore>>,
+    /// All of it goes to disk before it is passed on: it cannot be asked for again.
+    is_kept: bool,
     /// Whoever writes has it, to the end: what is written is noted also if nobody waits for it any more.
     file: Arc<tokio::sync::Mutex<Option<ObjectFile>>>,
 }
@@ -64,6 +66,11 @@ impl Object {
     pub(crate) fn new(name: FlowName, request: Bytes, store: Option<Arc<ObjectStore>>) -> Self {
         let state = State { window: Window::new(0, 0), answer: None, end: None, passed: 0, body: None };
         Self::with(name, request, store, state, None)
+    }
+
+    /// The same, of an answer that cannot be asked for again: all of it goes to disk before it is passed on, as far as there is room.
+    pub(crate) fn kept(name: FlowName, request: Bytes, store: Arc<ObjectStore>) -> Self {
+        Self { is_kept: true, ..Self::new(name, request, Some(store)) }
     }
 
     /// What an earlier process has left, for whom has all before `from`. None: something between is missing.
@@ -94,7 +101,7 @@ impl Object {
     ) -> Self {
         let (grown, passed) = (watch::Sender::new(()), watch::Sender::new(()));
         let (state, file) = (Arc::new(Mutex::new(state)), Arc::new(tokio::sync::Mutex::new(file)));
-        Self { name, request, state, grown, passed, store, file }
+        Self { name, request, state, grown, passed, store, is_kept: false, file }
     }
 
     /// The section of the request's head.
@@ -144,6 +151,9 @@ impl Object {
             state.window.push(bytes);
             state.window.stored() > state.passed
         };
+        if self.is_kept {
+            self.store_more().await;
+        }
         self.grown.send_replace(());
         if !is_behind && timeout(KEEPS_UP, self.keeps_up(&mut passed)).await.is_ok() {
             return;
@@ -236,6 +246,20 @@ impl Object {
     }
 
     // ---- the disk ----
+
+    /// Puts the answer's head on disk before it begins, if it is [kept](Self::kept).
+    pub(crate) async fn store_head(&self, answer: Bytes) {
+        let Some(store) = self.store.clone().filter(|_| self.is_kept) else { return };
+        let mut file = self.file.clone().lock_owned().await;
+        let (state, name, request) = (self.state.clone(), self.name, self.request.clone());
+        let stored = spawn_blocking(move || {
+            let heads = Heads { request, answer, first: 0 };
+            if write(&store, name, &mut file, &heads, (0, &[]), 0) {
+                state.lock().body = file.as_ref().map(ObjectFile::body);
+            }
+        });
+        let _ = stored.await;
+    }
 
     /// Puts some on disk of what is in memory alone. False: there is no room, or no disk.
     async fn store_more(&self) -> bool {

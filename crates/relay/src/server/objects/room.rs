@@ -32,7 +32,7 @@ impl StoreConfig {
 
 /// What there is for all.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(in crate::server) struct Room {
     limits: StoreConfig,
     used: Mutex<Used>,
 }
@@ -58,12 +58,12 @@ impl Used {
 
 impl Room {
     /// With nothing in it.
-    pub(super) fn new(limits: StoreConfig) -> Arc<Self> {
+    pub(in crate::server) fn new(limits: StoreConfig) -> Arc<Self> {
         Arc::new(Self { limits, used: Mutex::default() })
     }
 
     /// A lease of nothing, for a device.
-    pub(super) fn lease(self: &Arc<Self>, device: DeviceId) -> Lease {
+    pub(in crate::server) fn lease(self: &Arc<Self>, device: DeviceId) -> Lease {
         Lease { room: self.clone(), device, bytes: 0 }
     }
 
@@ -87,7 +87,7 @@ impl Room {
     }
 
     /// How many bytes of how many devices there are.
-    pub(super) fn usage(&self) -> (u64, usize) {
+    pub(in crate::server) fn usage(&self) -> (u64, usize) {
         let used = self.used.lock();
         (used.all, used.devices.len())
     }
@@ -95,7 +95,7 @@ impl Room {
 
 /// Room on disk of one object. It is given back when this is dropped.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(in crate::server) struct Lease {
     room: Arc<Room>,
     device: DeviceId,
     bytes: u64,
@@ -103,16 +103,17 @@ pub(super) struct Lease {
 
 impl Lease {
     /// Takes more. Whether there is room. It asks the file system.
-    pub(super) fn grow(&mut self, bytes: u64) -> bool {
+    pub(in crate::server) fn grow(&mut self, bytes: u64) -> bool {
         let space = hoop_files::space(&self.room.limits.folder);
-        space.is_ok_and(|space| space.bytes >= RESERVE + bytes && space.files >= RESERVE_FILES) && self.take(bytes)
+        space.is_ok_and(|space| space.bytes >= RESERVE.saturating_add(bytes) && space.files >= RESERVE_FILES)
+            && self.take(bytes)
     }
 
     /// Takes more that is on disk already. Whether there is room.
-    pub(super) fn take(&mut self, bytes: u64) -> bool {
+    pub(in crate::server) fn take(&mut self, bytes: u64) -> bool {
         let (mut used, limits) = (self.room.used.lock(), &self.room.limits);
         let of_device = used.devices.get(&self.device).copied().unwrap_or(0);
-        if used.all + bytes > limits.bytes || of_device + bytes > limits.bytes_of_device {
+        if used.all.saturating_add(bytes) > limits.bytes || of_device.saturating_add(bytes) > limits.bytes_of_device {
             return false;
         }
         used.all += bytes;
@@ -122,7 +123,7 @@ impl Lease {
     }
 
     /// Gives some back.
-    pub(super) fn shrink(&mut self, bytes: u64) {
+    pub(in crate::server) fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         self.room.used.lock().give_back(self.device, bytes);

@@ -12,10 +12,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// So long it is waited for a device whose answers an earlier process has left: as long as for one that is offline.
-const LEFT_MAX: Duration = Duration::from_secs(12 * 3_600);
+pub(in crate::server) const LEFT_MAX: Duration = Duration::from_secs(12 * 3_600);
 
 /// The file that one process locks.
 const LOCK: &str = "lock";
+
+/// What an object's files are called.
+const KINDS: [&str; 3] = ["head", "part", "whole"];
 
 /// The objects of a relay that are on disk.
 #[derive(Debug)]
@@ -49,9 +52,9 @@ impl ObjectStore {
 
     /// Finds what is left of a device.
     fn find_left(&self, folder: &Path, is_known: impl Fn(DeviceId) -> bool) {
-        let Some(device) = folder.file_name().and_then(|name| device(name.to_str()?)) else { return };
+        let Some(device) = folder_of(folder) else { return };
         let files = fs::read_dir(folder).into_iter().flatten().flatten();
-        for flow in files.filter_map(|file| flow(&file.file_name().into_string().ok()?)) {
+        for flow in files.filter_map(|file| flow_of(&file.file_name().into_string().ok()?, &KINDS)) {
             let name = FlowName { device, flow };
             if self.room.is_left(name) {
                 continue;
@@ -97,21 +100,27 @@ impl ObjectStore {
         gone.into_iter().for_each(|name| self.place(name).remove());
     }
 
+    /// The room that all share whose bytes are in the same folder, and the name of the boot.
+    pub(in crate::server) fn shared(&self) -> (Arc<Room>, String) {
+        (self.room.clone(), self.boot.clone())
+    }
+
     /// How many bytes of how many devices are here.
     pub(crate) fn usage(&self) -> (u64, usize) {
         self.room.usage()
     }
 }
 
-fn device(name: &str) -> Option<DeviceId> {
+/// The device whose folder this is.
+pub(in crate::server) fn folder_of(folder: &Path) -> Option<DeviceId> {
     let mut id = [0; 20];
-    hex::decode_to_slice(name, &mut id).ok()?;
+    hex::decode_to_slice(folder.file_name()?.to_str()?, &mut id).ok()?;
     Some(DeviceId(id))
 }
 
 /// The flow of `ID.part` and the like.
-fn flow(name: &str) -> Option<FlowId> {
+pub(in crate::server) fn flow_of(name: &str, kinds: &[&str]) -> Option<FlowId> {
     let (id, kind) = name.split_once('.')?;
-    let is_ours = ["head", "part", "whole"].contains(&kind) && id.len() == 16;
+    let is_ours = kinds.contains(&kind) && id.len() == 16;
     is_ours.then(|| u64::from_str_radix(id, 16).ok().map(FlowId)).flatten()
 }

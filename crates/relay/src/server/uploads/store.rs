@@ -1,0 +1,448 @@
+//! The folder that uploads are in: [`UploadStore`].
+//!
+//! `FLOW.head` has the request's head, and is written first. `FLOW.body` has as much of the body as has come. Before a server gets any of it, it is renamed to `FLOW.sent`. Both are removed once the device has the answer.
+//! If they are removed otherwise, and the device may still ask, the [journal](Journal) has a new id first. Nothing is synced, so after a power cut nothing is believed.
+//!
+//! Bounds: bytes on disk, shared with answers ([`Room`]). An upload takes room for its whole length when it begins. What nobody has asked for in [`LEFT_MAX`] is removed.
+
+use super::journal::Journal;
+use crate::server::objects::ObjectStore;
+use crate::server::objects::file::{FILES_BYTES, HEADS_MAX, Heads};
+use crate::server::objects::room::{Lease, Room};
+use crate::server::objects::store::{LEFT_MAX, flow_of, folder_of};
+use crate::upload::JournalId;
+use bytes::Bytes;
+use hoop_endpoint::{DeviceId, FlowName};
+use hoop_http::{Body, Lines, empty, streamed};
+use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+/// So much is read from disk at once, in bytes.
+const STEP: u64 = 256 << 10;
+
+static LINES: Lines = Lines::new();
+
+/// The uploads of a relay.
+#[derive(Debug)]
+pub(crate) struct UploadStore {
+    folder: PathBuf,
+    room: Arc<Room>,
+    boot: String,
+    journal: Journal,
+    uploads: Mutex<HashMap<FlowName, Entry>>,
+    begun: Instant,
+}
+
+#[derive(Debug)]
+enum Entry {
+    /// A flow has it.
+    Held,
+    /// Nobody has.
+    Left(Lease),
+}
+
+/// What there is of an upload that a device asks for.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// This, and the section of its head.
+    Left(Upload, Bytes),
+    /// Nothing, and nothing of it was ever passed on.
+    New(Hold),
+    /// Nothing, and nobody knows what there was.
+    Nothing,
+    /// Another flow has it still, or it is damaged.
+    Unknown,
+}
+
+/// The right to make an upload's files. Without files, it is forgotten when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    store: Arc<UploadStore>,
+    name: FlowName,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut uploads = self.store.uploads.lock();
+        if matches!(uploads.get(&self.name), Some(Entry::Held)) {
+            uploads.remove(&self.name);
+        }
+    }
+}
+
+impl UploadStore {
+    /// Opens the folder, or makes it, beside that of the answers. What an earlier process has left of this boot is kept, if its device is known still.
+    ///
+    /// # Errors
+    /// If the folder cannot be used.
+    pub(crate) fn open(
+        folder: &Path,
+        answers: &ObjectStore,
+        is_known: impl Fn(DeviceId) -> bool,
+    ) -> io::Result<Arc<Self>> {
+        let folder = folder.join("uploads");
+        hoop_files::folder(&folder)?;
+        let (room, boot) = answers.shared();
+        let journal = Journal::open(folder.join("journal"), boot.clone())?;
+        let store = Self { folder, room, boot, journal, uploads: Mutex::default(), begun: Instant::now() };
+        for of_device in fs::read_dir(&store.folder)? {
+            store.find_left(&of_device?.path(), &is_known)?;
+        }
+        Ok(Arc::new(store))
+    }
+
+    /// Finds what is left of a device.
+    fn find_left(&self, folder: &Path, is_known: impl Fn(DeviceId) -> bool) -> io::Result<()> {
+        let Some(device) = folder_of(folder) else { return Ok(()) };
+        let files = fs::read_dir(folder).into_iter().flatten().flatten();
+        let flows = files.filter_map(|file| flow_of(&file.file_name().into_string().ok()?, &["head", "body", "sent"]));
+        for flow in flows {
+            let name = FlowName { device, flow };
+            if self.uploads.lock().contains_key(&name) {
+                continue;
+            }
+            let mut lease = self.room.lease(device);
+            let bytes = self.find(name).map(|(body, ..)| body.metadata().map_or(0, |body| body.blocks() * 512));
+            if bytes.is_some_and(|bytes| is_known(device) && lease.take(FILES_BYTES + bytes)) {
+                self.uploads.lock().insert(name, Entry::Left(lease));
+            } else {
+                self.remove(name, self.path(name, "sent").exists())?;
+            }
+        }
+        // It stays if something is in it.
+        let _ = fs::remove_dir(folder);
+        Ok(())
+    }
+
+    fn path(&self, name: FlowName, kind: &str) -> PathBuf {
+        self.folder.join(name.device.to_string()).join(format!("{}.{kind}", name.flow))
+    }
+
+    /// What is on disk of one that was left: its body, whether any of that was passed on, and its head.
+    fn find(&self, name: FlowName) -> Option<(File, bool, Bytes)> {
+        let head = self.path(name, "head");
+        let head = (fs::metadata(&head).ok()?.len() <= HEADS_MAX).then(|| fs::read(&head).ok()).flatten()?;
+        let heads = Heads::decode(&head, &self.boot).filter(|_| !self.boot.is_empty())?;
+        let open = |kind| File::options().read(true).write(true).open(self.path(name, kind)).ok();
+        let (body, is_sent) = open("sent").map(|body| (body, true)).or_else(|| Some((open("body")?, false)))?;
+        Some((body, is_sent, heads.request))
+    }
+
+    /// Removes its files. `renews`: it was passed on perhaps, and its device may ask what became of it.
+    fn remove(&self, name: FlowName, renews: bool) -> io::Result<()> {
+        if renews {
+            self.journal.renew()?;
+        }
+        // Last of all what says that there is one.
+        for kind in ["sent", "body", "head"] {
+            let _ = fs::remove_file(self.path(name, kind));
+        }
+        Ok(())
+    }
+
+    /// As long as this is the same, an upload of which there is nothing was never passed on.
+    pub(crate) fn journal(&self) -> JournalId {
+        self.journal.id()
+    }
+
+    /// What there is of an upload. `journal`: that of the relay which had it; none: it is a new one.
+    pub(crate) fn take(self: &Arc<Self>, name: FlowName, journal: Option<JournalId>) -> Found {
+        let mut uploads = self.uploads.lock();
+        let lease = match uploads.get(&name) {
+            Some(Entry::Held) => return Found::Unknown,
+            Some(Entry::Left(_)) => match uploads.insert(name, Entry::Held) {
+                Some(Entry::Left(lease)) => Some(lease),
+                _ => None,
+            },
+            None if journal.is_none_or(|journal| journal == self.journal()) => {
+                uploads.insert(name, Entry::Held);
+                None
+            }
+            None => return Found::Nothing,
+        };
+        drop(uploads);
+        let hold = Hold { store: self.clone(), name };
+        let Some(lease) = lease else { return Found::New(hold) };
+        let Some((body, is_sent, head)) = self.find(name) else {
+            let _ = self.remove(name, true).inspect_err(|error| LINES.warn("an upload cannot be removed", error));
+            return Found::Unknown;
+        };
+        let came = body.metadata().map_or(0, |body| body.len());
+        Found::Left(Upload { hold, lease: Some(lease), body: Arc::new(body), came, is_sent }, head)
+    }
+
+    /// Removes what was left of devices that are gone, or of all once it has been there for too long.
+    pub(crate) fn forget(&self, is_gone: impl Fn(DeviceId) -> bool) {
+        let is_old = self.begun.elapsed() > LEFT_MAX;
+        let mut uploads = self.uploads.lock();
+        let is_over =
+            |name: &FlowName, entry: &mut Entry| matches!(entry, Entry::Left(_)) && (is_old || is_gone(name.device));
+        let over: Vec<_> = uploads.extract_if(is_over).map(|(name, _)| name).collect();
+        for name in over {
+            let removed = self.remove(name, self.path(name, "sent").exists());
+            let _ = removed.inspect_err(|error| LINES.warn("an upload cannot be removed", error));
+        }
+    }
+
+    /// Removes one that was left, since its device has the answer.
+    pub(crate) fn answered(&self, name: FlowName) {
+        let mut uploads = self.uploads.lock();
+        if matches!(uploads.get(&name), Some(Entry::Left(_))) {
+            uploads.remove(&name);
+            let _ = self.remove(name, false);
+        }
+    }
+}
+
+impl Hold {
+    /// Makes its files. None: there is no room.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn create(self, head: Bytes, length: u64) -> io::Result<Option<Upload>> {
+        let (store, name) = (&self.store, self.name);
+        let mut lease = store.room.lease(name.device);
+        if !lease.grow(FILES_BYTES.saturating_add(length)) {
+            return Ok(None);
+        }
+        let folder = store.folder.join(name.device.to_string());
+        if !folder.exists() {
+            hoop_files::folder(&folder)?;
+        }
+        store.remove(name, false)?;
+        let heads = Heads { request: head, answer: Bytes::new(), first: 0 };
+        let made = hoop_files::create(&store.path(name, "head"))
+            .and_then(|mut head| head.write_all(&heads.encode(&store.boot)))
+            .and_then(|()| File::options().read(true).write(true).create_new(true).open(store.path(name, "body")));
+        let body = made.inspect_err(|_| drop(store.remove(name, false)))?;
+        Ok(Some(Upload { lease: Some(lease), body: Arc::new(body), came: 0, is_sent: false, hold: self }))
+    }
+}
+
+/// An upload that a flow has. Dropped, it is left for another.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    hold: Hold,
+    /// None: it was removed.
+    lease: Option<Lease>,
+    body: Arc<File>,
+    came: u64,
+    is_sent: bool,
+}
+
+impl Upload {
+    /// How much of its body is there, in bytes.
+    pub(crate) const fn came(&self) -> u64 {
+        self.came
+    }
+
+    /// Whether any of it may have been passed on.
+    pub(crate) const fn is_sent(&self) -> bool {
+        self.is_sent
+    }
+
+    /// Adds what has come.
+    ///
+    /// # Errors
+    /// If the disk fails, or is full.
+    pub(crate) async fn put(&mut self, pieces: Vec<Bytes>) -> io::Result<()> {
+        let (body, mut at) = (self.body.clone(), self.came);
+        let written = spawn_blocking(move || {
+            for piece in pieces {
+                body.write_all_at(&piece, at)?;
+                at += piece.len() as u64;
+            }
+            Ok(at)
+        });
+        self.came = written.await.map_err(io::Error::other).flatten()?;
+        Ok(())
+    }
+
+    /// Notes that it is passed on from now on.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn mark_sent(&mut self) -> io::Result<()> {
+        let Hold { store, name } = &self.hold;
+        if !self.is_sent {
+            fs::rename(store.path(*name, "body"), store.path(*name, "sent"))?;
+            self.is_sent = true;
+        }
+        Ok(())
+    }
+
+    /// Its body, as a request has it.
+    pub(crate) fn body(&self) -> Body {
+        match self.came {
+            0 => empty(),
+            length => streamed(FileBody { file: self.body.clone(), at: 0, length, reading: None }),
+        }
+    }
+
+    /// Removes it. `renews`: it was passed on perhaps, and its device may ask what became of it.
+    pub(crate) async fn discard(mut self, renews: bool) {
+        let _ = spawn_blocking(move || {
+            let Hold { store, name } = &self.hold;
+            match store.remove(*name, renews) {
+                Ok(()) => drop(self.lease.take()),
+                Err(error) => LINES.warn("an upload cannot be removed", &error),
+            }
+        })
+        .await;
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            self.hold.store.uploads.lock().insert(self.hold.name, Entry::Left(lease));
+        }
+    }
+}
+
+/// A body that is on disk.
+#[derive(Debug)]
+struct FileBody {
+    file: Arc<File>,
+    at: u64,
+    length: u64,
+    reading: Option<JoinHandle<io::Result<Bytes>>>,
+}
+
+impl http_body::Body for FileBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let (file, at, left) = (self.file.clone(), self.at, self.length - self.at);
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        let reading = self.reading.get_or_insert_with(|| {
+            spawn_blocking(move || {
+                let mut bytes = vec![0; left.min(STEP) as usize];
+                file.read_exact_at(&mut bytes, at).map(|()| bytes.into())
+            })
+        });
+        let read = ready!(Pin::new(reading).poll(context)).map_err(io::Error::other).flatten();
+        self.reading = None;
+        let bytes = read.inspect_err(|error| LINES.warn("an upload on disk cannot be read", error))?;
+        self.at += bytes.len() as u64;
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.at == self.length
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.length - self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::objects::StoreConfig;
+    use hoop_endpoint::FlowId;
+    use http_body_util::BodyExt as _;
+
+    const NAME: FlowName = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
+
+    fn open(folder: &Path, bytes: u64) -> (Arc<ObjectStore>, Arc<UploadStore>) {
+        let config = StoreConfig { bytes, bytes_of_device: bytes, ..StoreConfig::new(folder) };
+        let is_known = |device| device == NAME.device;
+        let answers = ObjectStore::open(&config, is_known).unwrap();
+        let uploads = UploadStore::open(folder, &answers, is_known).unwrap();
+        (answers, uploads)
+    }
+
+    fn begin(store: &Arc<UploadStore>) -> Upload {
+        let Found::New(hold) = store.take(NAME, None) else { panic!("it is new") };
+        hold.create(Bytes::from_static(b"head"), 10).unwrap().expect("there is room")
+    }
+
+    #[tokio::test]
+    async fn what_a_process_has_left_goes_on_where_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let (answers, store) = open(folder.path(), 1 << 30);
+        let journal = store.journal();
+        let mut upload = begin(&store);
+        assert!(matches!(store.take(NAME, Some(journal)), Found::Unknown), "a flow has it");
+        upload.put(vec![Bytes::from_static(b"01"), Bytes::from_static(b"234")]).await.unwrap();
+        drop((upload, store, answers));
+        let (_answers, store) = open(folder.path(), 1 << 30);
+        assert_eq!(store.journal(), journal);
+        let Found::Left(mut upload, head) = store.take(NAME, Some(journal)) else { panic!("it is there") };
+        assert_eq!((upload.came(), upload.is_sent(), &head[..]), (5, false, &b"head"[..]));
+        upload.put(vec![Bytes::from_static(b"56789")]).await.unwrap();
+        upload.mark_sent().unwrap();
+        drop(upload);
+        let Found::Left(upload, _) = store.take(NAME, None) else { panic!("it is there") };
+        assert!(upload.is_sent());
+        assert_eq!(upload.body().collect().await.unwrap().to_bytes(), &b"0123456789"[..]);
+        upload.discard(false).await;
+        assert_eq!(store.journal(), journal, "its device has the answer");
+        assert_eq!(store.room.usage(), (0, 0));
+        assert!(matches!(store.take(NAME, Some(journal)), Found::New(_)));
+    }
+
+    #[tokio::test]
+    async fn what_may_have_been_passed_on_is_never_taken_for_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let (answers, store) = open(folder.path(), 1 << 30);
+        let journal = store.journal();
+        let mut upload = begin(&store);
+        upload.mark_sent().unwrap();
+        upload.discard(true).await;
+        assert!(matches!(store.take(NAME, Some(journal)), Found::Nothing));
+        for is_damaged in [true, false] {
+            let journal = store.journal();
+            let mut upload = begin(&store);
+            upload.mark_sent().unwrap();
+            drop(upload);
+            match is_damaged {
+                true => {
+                    fs::write(store.path(NAME, "head"), "other").unwrap();
+                    assert!(matches!(store.take(NAME, Some(journal)), Found::Unknown));
+                }
+                false => store.forget(|device| device == NAME.device),
+            }
+            assert!(matches!(store.take(NAME, Some(journal)), Found::Nothing));
+        }
+        let journal = store.journal();
+        let mut upload = begin(&store);
+        upload.mark_sent().unwrap();
+        drop((upload, store, answers));
+        let is_known = |_| false;
+        let answers = ObjectStore::open(&StoreConfig::new(folder.path()), is_known).unwrap();
+        let store = UploadStore::open(folder.path(), &answers, is_known).unwrap();
+        assert!(matches!(store.take(NAME, Some(journal)), Found::Nothing), "its device was shut out meanwhile");
+    }
+
+    #[tokio::test]
+    async fn an_upload_takes_room_for_all_of_it_when_it_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_answers, store) = open(folder.path(), FILES_BYTES + 100);
+        let begin = |length| {
+            let Found::New(hold) = store.take(NAME, None) else { panic!("it is new") };
+            hold.create(Bytes::new(), length).unwrap()
+        };
+        assert!(begin(101).is_none());
+        assert!(begin(u64::MAX).is_none());
+        let upload = begin(100).unwrap();
+        upload.discard(false).await;
+        assert_eq!(store.room.usage(), (0, 0));
+        assert_eq!(fs::read_dir(store.folder.join(NAME.device.to_string())).unwrap().count(), 0);
+    }
+}
