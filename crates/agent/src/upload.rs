@@ -82,6 +82,8 @@ enum NoMore {
     Over,
     /// The program's request breaks off.
     NoRequest,
+    /// What the relay lacks is not here any more.
+    Gone,
 }
 
 impl Sending {
@@ -112,8 +114,12 @@ impl Sending {
     async fn send(&mut self, writer: &mut FlowWriter, told: &mut watch::Receiver<Option<Told>>) -> Result<(), NoMore> {
         let over = |_: io::Error| NoMore::Over;
         let first = *told.wait_for(Option::is_some).await.map_err(|_| NoMore::Over)?;
-        // Otherwise it has all.
-        let Some(Told::Has(mut at)) = first else { return writer.shutdown().await.map_err(over) };
+        let mut at = match first {
+            Some(Told::Has(bytes)) => bytes,
+            // It has kept nothing before.
+            Some(Told::Streamed) => 0,
+            Some(Told::Whole) | None => return writer.shutdown().await.map_err(over),
+        };
         loop {
             let news = *told.borrow_and_update();
             let is_streamed = match news {
@@ -129,7 +135,7 @@ impl Sending {
                 None => false,
             };
             if at < self.base {
-                return Err(NoMore::Over);
+                return Err(NoMore::Gone);
             }
             if let Some(piece) = self.at(at) {
                 at += piece.len() as u64;
@@ -230,6 +236,9 @@ impl Upload<'_> {
                         false => return Err(Failure::Broken),
                     }
                 }
+                Some(FlowError::Reset(ended::LOST)) => {
+                    return Err(if sending.was_given { Failure::Unclear } else { Failure::Broken });
+                }
                 over => {
                     if over == Some(FlowError::Ended(codes::MALFORMED)) {
                         // It may have been replaced by an older one.
@@ -321,6 +330,7 @@ async fn send(
             sent = sending.send(&mut writer, &mut told) => match sent {
                 Ok(()) => (&mut answered).await.map_err(|_| ended::GIVEN_UP),
                 Err(NoMore::NoRequest) => Err(codes::MALFORMED),
+                Err(NoMore::Gone) => Err(ended::LOST),
                 // It says so itself.
                 Err(NoMore::Over) => Ok(()),
             },

@@ -1,16 +1,19 @@
-//! Downloads by `hoop agent` whose relay is killed (SIGKILL) at random moments, again and again; and those of `hoop get`, which is killed itself, as its agent is: each is whole. Real programs:
-//! nginx, curl, `hoop relay`, `hoop agent`, `hoop get`.
+//! Downloads and uploads by `hoop agent` whose relay is killed (SIGKILL) at random moments, again and again; and downloads of `hoop get`, which is killed itself, as its agent is. Each download is
+//! whole. Each upload is posted once, or its program hears that nobody knows. Real programs: nginx, curl, `hoop relay`, `hoop agent`, `hoop get`.
 //!
-//! `HOOP_KILLS=200` kills the relay so often; by default 20. At least as many files are downloaded meanwhile.
+//! `HOOP_KILLS=200` kills the relay so often; by default 20. At least as many files are downloaded meanwhile, and half as many uploaded.
 
 use hoop_testbed::{Certificates, Program, program_beside, sha256};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
+use std::collections::HashMap;
 use std::fs;
-use std::net::TcpListener;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -18,8 +21,12 @@ use tempfile::TempDir;
 /// More than what is under way between relay and program.
 const LEN: u32 = 6_000_000;
 
-/// Downloads at once.
+/// Downloads at once, and uploads.
 const AT_ONCE: usize = 8;
+const UPLOADS_AT_ONCE: usize = 4;
+
+/// What an upload has, in bytes.
+const UPLOAD_LEN: usize = 2_000_000;
 
 /// Generous, since machines are busy.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -128,6 +135,137 @@ impl World {
         let told = String::from_utf8_lossy(&done.stderr).into_owned();
         if done.status.success() { Ok(()) } else { Err(told) }
     }
+}
+
+/// A web server that counts what was posted whole to each path, and takes its time to answer.
+struct Counting {
+    port: u16,
+    posted: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+impl Counting {
+    fn new(whole: Vec<u8>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let counting = Self { port: listener.local_addr().unwrap().port(), posted: Arc::default() };
+        let (posted, whole) = (counting.posted.clone(), Arc::new(whole));
+        // It ends with the process.
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (posted, whole) = (posted.clone(), whole.clone());
+                thread::spawn(move || drop(serve(stream, &posted, &whole)));
+            }
+        });
+        counting
+    }
+
+    fn posted(&self, path: &str) -> usize {
+        self.posted.lock().unwrap().get(path).copied().unwrap_or(0)
+    }
+}
+
+/// Reads a request. If it is whole, it counts, and is answered after a while.
+fn serve(stream: TcpStream, posted: &Mutex<HashMap<String, usize>>, whole: &[u8]) -> io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        if line == "\r\n" {
+            break;
+        }
+        lines.push(line);
+    }
+    let length = lines.iter().find_map(|line| line.strip_prefix("Content-Length: ")?.trim().parse().ok());
+    let mut body = vec![0; length.expect("it has a length")];
+    reader.read_exact(&mut body)?;
+    let path = lines[0].split(' ').nth(1).unwrap().to_owned();
+    let number = {
+        let mut posted = posted.lock().unwrap();
+        // What is not as it was sent counts as many.
+        *posted.entry(path).or_default() += if body == whole { 1 } else { 1_000 };
+        posted.len() as u64
+    };
+    thread::sleep(Duration::from_millis(number * 37 % 300));
+    reader.get_mut().write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 6\r\nConnection: close\r\n\r\ntaken\n")
+}
+
+/// What became of the uploads.
+#[derive(Default, Debug)]
+struct Uploaded {
+    taken: usize,
+    unknown: usize,
+    failed: Vec<String>,
+}
+
+impl World {
+    /// Posts the file, and says what became of that.
+    fn upload(&self, number: usize, file: &Path, counting: &Counting, uploaded: &mut Uploaded) {
+        let (path, answer) = (format!("/{number}"), self.path(&format!("answer.{number}")));
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--limit-rate", "2M", "--write-out", "%{http_code}", "--data-binary"]);
+        curl.arg(format!("@{}", file.display())).arg("--proxy").arg(format!("http://127.0.0.1:{}", self.agent));
+        curl.arg("--output").arg(&answer).arg(format!("http://127.0.0.1:{}{path}", counting.port));
+        let done = curl.output().unwrap();
+        let code = String::from_utf8_lossy(&done.stdout).into_owned();
+        let says = fs::read_to_string(&answer).unwrap_or_default();
+        let posted = counting.posted(&path);
+        match (&code[..], posted) {
+            ("201", 1) if says == "taken\n" && done.status.success() => uploaded.taken += 1,
+            ("502", 0 | 1) if says.contains("nobody knows") => uploaded.unknown += 1,
+            _ => {
+                let told = String::from_utf8_lossy(&done.stderr);
+                uploaded.failed.push(format!("upload {number}: {code}, posted {posted} times: {says}{told}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn each_upload_is_posted_once_or_called_unknown_though_the_relay_is_killed_again_and_again() {
+    let kills: usize = std::env::var("HOOP_KILLS").map_or(20, |kills| kills.parse().expect("HOOP_KILLS is a number"));
+    let world = World::new();
+    let whole: Vec<u8> = (0..UPLOAD_LEN).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let file = world.path("upload");
+    fs::write(&file, &whole).unwrap();
+    let counting = Counting::new(whole);
+    let _agent = world.start_agent(false);
+    let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let mut rng = Pcg64Mcg::seed_from_u64(11);
+    thread::scope(|scope| {
+        let uploads: Vec<_> = (0..UPLOADS_AT_ONCE)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut uploaded = Uploaded::default();
+                    while !is_over.load(Ordering::SeqCst) {
+                        world.upload(next.fetch_add(1, Ordering::SeqCst), &file, &counting, &mut uploaded);
+                    }
+                    uploaded
+                })
+            })
+            .collect();
+        let (begun, mut killed) = (Instant::now(), 0);
+        while killed < kills || next.load(Ordering::SeqCst) < kills / 2 {
+            assert!(begun.elapsed() < PATIENCE, "{killed} kills");
+            let relay = world.start_relay();
+            thread::sleep(Duration::from_millis(u64::from(100 + rng.next_u32() % 1_000)));
+            // Dropped, it is killed.
+            drop(relay);
+            killed += 1;
+        }
+        is_over.store(true, Ordering::SeqCst);
+        let _relay = world.start_relay();
+        let uploaded = uploads.into_iter().map(|upload| upload.join().unwrap()).reduce(|mut all, more| {
+            all.failed.extend(more.failed);
+            Uploaded { taken: all.taken + more.taken, unknown: all.unknown + more.unknown, failed: all.failed }
+        });
+        let Uploaded { taken, unknown, failed } = uploaded.unwrap();
+        let secs = begun.elapsed().as_secs_f64();
+        println!("{taken} uploads taken, of {unknown} nobody knows, the relay killed {killed} times in {secs:.0} s");
+        assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
+        assert!(taken > 0);
+    });
 }
 
 #[test]
