@@ -54,6 +54,8 @@ struct State {
     window: Window,
     /// The section of the answer's head.
     answer: Option<Bytes>,
+    /// The same, before any of the body is on disk that is to be there first.
+    held: Option<Bytes>,
     /// All has come, or it ends with this code.
     end: Option<Result<(), u64>>,
     /// All before it was passed on.
@@ -64,7 +66,7 @@ struct State {
 impl Object {
     /// One of which nothing has come.
     pub(crate) fn new(name: FlowName, request: Bytes, store: Option<Arc<ObjectStore>>) -> Self {
-        let state = State { window: Window::new(0, 0), answer: None, end: None, passed: 0, body: None };
+        let state = State { window: Window::new(0, 0), answer: None, held: None, end: None, passed: 0, body: None };
         Self::with(name, request, store, state, None)
     }
 
@@ -85,6 +87,7 @@ impl Object {
         let state = State {
             window: Window::new(from, end),
             answer: Some(heads.answer),
+            held: None,
             end: is_whole.then_some(Ok(())),
             passed: from,
             body: Some(file.body()),
@@ -137,10 +140,22 @@ impl Object {
 
     // ---- who fetches ----
 
-    /// The answer's head has come.
+    /// The answer's head has come. That of one which is [kept](Self::kept) is passed on with the first of its body, or its end.
     pub(crate) fn begin(&self, answer: Bytes) {
-        self.state.lock().answer = Some(answer);
+        {
+            let mut state = self.state.lock();
+            match self.is_kept {
+                true => state.held = Some(answer),
+                false => state.answer = Some(answer),
+            }
+        }
         self.grown.send_replace(());
+    }
+
+    /// What was held back may be passed on.
+    fn release_head(&self) {
+        let mut state = self.state.lock();
+        state.answer = state.answer.take().or(state.held.take());
     }
 
     /// More of the body has come. Returns when there is room for more.
@@ -153,6 +168,7 @@ impl Object {
         };
         if self.is_kept {
             self.store_more().await;
+            self.release_head();
         }
         self.grown.send_replace(());
         if !is_behind && timeout(KEEPS_UP, self.keeps_up(&mut passed)).await.is_ok() {
@@ -179,6 +195,10 @@ impl Object {
     /// It ends: all has come, or it breaks off with this code.
     pub(crate) async fn end(&self, end: Result<(), u64>) {
         self.state.lock().end = Some(end);
+        if self.is_kept && end.is_ok() {
+            self.mark_whole().await;
+            self.release_head();
+        }
         self.grown.send_replace(());
         self.mark_whole().await;
     }
@@ -270,7 +290,7 @@ impl Object {
             let (start, pieces, released, answer) = {
                 let state = state.lock();
                 let (start, pieces) = state.window.unstored(STEP);
-                (start, pieces, state.window.released(), state.answer.clone())
+                (start, pieces, state.window.released(), state.answer.clone().or(state.held.clone()))
             };
             let Some(answer) = answer else { return false };
             let heads = Heads { request, answer, first: start };
