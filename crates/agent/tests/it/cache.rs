@@ -122,6 +122,53 @@ async fn two_devices_share_what_is_for_all_and_nothing_else() {
     }
 }
 
+/// What a web server sends too much of one answer, a relay may take for the next one over the same connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_web_server_sends_too_much_is_no_answer_to_another_device() {
+    const EVIL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nCache-Control: max-age=99999\r\n\r\nEVIL\n";
+    let to = origin(|mut stream| async move {
+        loop {
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                match stream.read_u8().await {
+                    Ok(byte) => asked.push(byte),
+                    Err(_) => return,
+                }
+            }
+            let asked = String::from_utf8(asked).unwrap();
+            let (told, surplus) = match asked.split(' ').nth(1).unwrap() {
+                "/204" => ("204 No Content\r\n\r\n", EVIL),
+                "/304" => ("304 Not Modified\r\nETag: \"a\"\r\n\r\n", EVIL),
+                "/short" => ("200 OK\r\nContent-Length: 2\r\n\r\nhi", EVIL),
+                "/head" => ("200 OK\r\nContent-Length: 80\r\n\r\n", EVIL),
+                _ => ("200 OK\r\nContent-Length: 5\r\nCache-Control: max-age=1000\r\n\r\ngood\n", ""),
+            };
+            let _ = stream.write_all(format!("HTTP/1.1 {told}").as_bytes()).await;
+            sleep(Duration::from_millis(10)).await;
+            let _ = stream.write_all(surplus.as_bytes()).await;
+        }
+    })
+    .await;
+    let two = Two::new(|_| {}).await;
+    let ask = |method: &str, path: &str| {
+        format!("{method} http://{to}{path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n")
+    };
+    let mut own = 0;
+    for (kind, method) in [("head", "HEAD"), ("204", "GET"), ("304", "GET"), ("short", "GET")] {
+        for number in 0..8 {
+            two.one.says(&ask(method, &format!("/{kind}"))).await;
+            let path = format!("/{kind}-{number}");
+            let is_evil = two.one.says(&ask("GET", &path)).await.ends_with("EVIL\n");
+            // Of a length that is wrong nobody can know.
+            assert!(!is_evil || kind == "short", "{path}, of one's own");
+            own += usize::from(is_evil);
+            let to_other = two.other.says(&ask("GET", &path)).await;
+            assert!(to_other.ends_with("good\n"), "{path}: {to_other}");
+        }
+    }
+    println!("{own} of 32 were wrong for the device itself");
+}
+
 /// Someone has another open a page of theirs under a name that looks as if it never changes, and then asks for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_of_one_device_is_not_kept_for_others_whatever_it_is_called() {

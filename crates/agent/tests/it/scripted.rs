@@ -96,6 +96,8 @@ impl Origin {
             None => asks("if-modified-since").is_some_and(|date| Some(date) == of("last-modified")),
         };
         let mut response = Response::new(Full::default());
+        // What comes over a connection that has brought another answer is for one device alone.
+        response.headers_mut().append("connection", "close".parse().unwrap());
         for (name, value) in &script.fields {
             response.headers_mut().append(name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap());
         }

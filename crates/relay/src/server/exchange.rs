@@ -166,7 +166,7 @@ pub(super) async fn pass(
     }
     let request = Request::from_parts(head, body);
     // What is not kept ends with this.
-    let Answered { response, connection, in_use } = origins.send(name.device, request).await?;
+    let Answered { response, connection, in_use, .. } = origins.send(name.device, request).await?;
     let (mut head, body) = response.into_parts();
     settle(&mut head)?;
     if let Some(cache) = cache {

@@ -190,7 +190,7 @@ pub(super) async fn bring(
     }
 }
 
-pub(super) fn split(Answered { response, connection, in_use }: Answered, skips: u64) -> (response::Parts, Source) {
+pub(super) fn split(Answered { response, connection, in_use, .. }: Answered, skips: u64) -> (response::Parts, Source) {
     let (head, body) = response.into_parts();
     (head, Source { body, skips, connection, in_use })
 }

@@ -66,6 +66,8 @@ struct Errand {
     stale: Option<Arc<Entry>>,
     device: DeviceId,
     origins: Arc<Origins>,
+    /// The answer came over a connection that has brought another before: it is for this device alone, since it may begin with what its web server sent too much of that.
+    was_used: bool,
 }
 
 impl Errand {
@@ -91,11 +93,16 @@ impl Errand {
         stale.is_some_and(|stale| weak(answer).is_none_or(|etag| weak(&stale.headers) == Some(etag)))
     }
 
+    /// Whether what is there is others', too, and this answer is not.
+    fn spares(&self, stale: &Entry) -> bool {
+        self.was_used && stale.record.selector.owner.is_none()
+    }
+
     /// What an answer is kept as, if it is.
     fn record(&self, status: StatusCode, headers: &HeaderMap, times: Times, place: Digest) -> Option<(Record, Policy)> {
         let directives = Directives::of(headers);
         let asked = &self.request.headers;
-        let (is_private, is_public) = (directives.has("private"), directives.has("public"));
+        let (is_private, is_public) = (directives.has("private") || self.was_used, directives.has("public"));
         let selector = Selector::of(&self.asker, asked, headers, is_private, is_public).ok()?;
         let policy = Policy::of(asked, status, headers, times, selector.owner.is_some());
         if !policy.is_storable() {
@@ -209,7 +216,7 @@ impl Cache {
                 Boarded::Joins(seat) => (seat, false),
                 Boarded::Leads(flight, seat) => {
                     let (request, asker, origins) = (request.clone(), asker.clone(), origins.clone());
-                    self.begin(flight, Errand { request, asker, stale, device, origins });
+                    self.begin(flight, Errand { request, asker, stale, device, origins, was_used: false });
                     (seat, true)
                 }
             };
@@ -450,6 +457,7 @@ impl Cache {
             let sent = Request::from_parts(errand.request(), empty());
             let answered = errand.origins.send(errand.device, sent).await;
             let times = Times { asked, came: SystemTime::now() };
+            errand.was_used = answered.as_ref().is_ok_and(|answered| answered.was_used);
             let is_error = answered.as_ref().map_or(true, |answered| is_trouble(answered.response.status()));
             let stands_in = |stale: &&Arc<Entry>| is_error && stale.policy.answers_errors(times.came);
             if let Some(entry) = errand.stale.as_ref().filter(stands_in).cloned() {
@@ -468,7 +476,9 @@ impl Cache {
             if let Some(stale) = stale.filter(|_| head.status == StatusCode::NOT_MODIFIED) {
                 if !errand.validates(&head.headers) {
                     // It is about something else. What is there is of no use any more.
-                    self.library.remove(stale.record.selector.id()).await;
+                    if !errand.spares(&stale) {
+                        self.library.remove(stale.record.selector.id()).await;
+                    }
                     errand.stale = None;
                     continue;
                 }
@@ -508,6 +518,7 @@ impl Cache {
         let Some(entry) = entry.map(Arc::new) else { return Came::Failed(codes::NO_HTTP) };
         match is_same {
             true => self.library.refresh(&entry, flight.is_kept()).await,
+            false if errand.spares(stale) => {}
             false => self.library.remove(id).await,
         }
         let outcome = Outcome::Forwarded { why: Forward::Stale, status: Some(304), is_stored: is_same };
@@ -546,7 +557,8 @@ impl Cache {
             None => None,
         };
         let (Some(((record, policy), _draft)), Some(room)) = (kept, room) else {
-            if let Some(stale) = errand.stale.as_ref().filter(|_| !head.status.is_server_error()) {
+            let is_gone = |stale: &&Arc<Entry>| !head.status.is_server_error() && !errand.spares(stale);
+            if let Some(stale) = errand.stale.as_ref().filter(is_gone) {
                 // The origin has another answer now.
                 self.library.remove(stale.record.selector.id()).await;
             }

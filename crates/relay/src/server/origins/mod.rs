@@ -20,7 +20,7 @@ use hoop_endpoint::DeviceId;
 use hoop_http::{Body, Stop, empty, is_no_answer, limit_interim};
 use http::header::{AUTHORIZATION, HOST};
 use http::uri::{PathAndQuery, Scheme};
-use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::client::legacy::connect::capture_connection;
@@ -70,6 +70,8 @@ pub(crate) struct Answered {
     pub response: Response<Incoming>,
     /// A connection that is not kept. It ends when this is dropped, also where its origin neither reads nor closes.
     pub connection: Option<JoinSet<()>>,
+    /// It came over a connection of HTTP/1.1 that has brought another before. What a web server sent too much of that would be taken for this one.
+    pub was_used: bool,
     /// A connection that others use, too, by HTTP/2. It is kept at least until this is dropped.
     pub in_use: Option<InUse>,
 }
@@ -113,7 +115,7 @@ impl Origins {
             let repeated = is_empty.then(|| copy(&request));
             request = match (sender.multiplexed.send(&sender.dial, request).await, repeated) {
                 (Ok((response, in_use)), _) => {
-                    return Ok(Answered { response, connection: None, in_use: Some(in_use) });
+                    return Ok(Answered { response, connection: None, was_used: false, in_use: Some(in_use) });
                 }
                 (Err(NoAnswer::NotTaken(request)), _) => *request,
                 (Err(NoAnswer::Refused), Some(repeated)) => repeated,
@@ -127,17 +129,23 @@ impl Origins {
         }
         let repeated = copy(&request);
         let connection = capture_connection(&mut request);
+        let of_callback = connection.clone();
         // The callback is called while the connection that brought the answer is read.
         limit_interim(&mut request, move || {
             let mut of_connection = Extensions::new();
-            connection.connection_metadata().as_ref().inspect(|info| info.get_extras(&mut of_connection));
+            of_callback.connection_metadata().as_ref().inspect(|info| info.get_extras(&mut of_connection));
             of_connection.get().inspect(|stop: &&Stop| stop.stop());
         });
         match sender.client.request(request).await {
             Ok(response) => {
                 // From now on it is known to answer.
-                response.extensions().get::<HasAnswered>().inspect(|has| has.0.store(true, Ordering::Relaxed));
-                Ok(Answered { response, connection: None, in_use: None })
+                let has_answered = response.extensions().get::<HasAnswered>();
+                let was_used = has_answered.is_some_and(|has| has.0.swap(true, Ordering::Relaxed));
+                // Some web servers send bodies here that nobody expects.
+                if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+                    connection.connection_metadata().as_ref().inspect(|info| info.poison());
+                }
+                Ok(Answered { response, connection: None, was_used, in_use: None })
             }
             Err(error) if is_closed(&error) => send_apart(&sender.dial, repeated).await,
             Err(error) => {
@@ -197,12 +205,13 @@ async fn send_apart(dial: &Dial, mut request: Request<Body>) -> Result<Answered,
     *request.uri_mut() = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/")).into();
     let response = sender.send_request(request).await.map_err(fail)?;
     // Without the sender, the connection ends after this answer.
-    Ok(Answered { response, connection: Some(connection), in_use: None })
+    Ok(Answered { response, connection: Some(connection), was_used: false, in_use: None })
 }
 
-/// Whether a request may be sent twice, and asks for nothing that would hold for its whole connection.
+/// Whether a request may be sent twice, and asks for nothing that would hold for its whole connection. Some web servers answer `HEAD` with a body, which the next answer would begin with.
 fn may_repeat(request: &Request<Body>) -> bool {
-    http_body::Body::is_end_stream(request.body())
+    request.method() != Method::HEAD
+        && http_body::Body::is_end_stream(request.body())
         && request.method().is_idempotent()
         && !asks_for_connection(request.headers())
 }
