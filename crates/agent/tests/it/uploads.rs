@@ -220,6 +220,26 @@ async fn without_a_disk_or_room_on_it_an_upload_is_passed_on_as_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_upload_without_room_is_not_made_twice() {
+    for length in [0, 5] {
+        let mut relayed = Relayed::new(true).await;
+        relayed.config.store.as_mut().unwrap().bytes_of_device = 1;
+        relayed.kill().await;
+        relayed.begin().await;
+        let origin = Origin::new(0);
+        let mut program = begin(&relayed, "POST", origin.run().await, length).await;
+        program.write_all(&b"bytes"[..length]).await.unwrap();
+        until(|| origin.count() == 1).await;
+        relayed.kill().await;
+        relayed.begin().await;
+        let (told, says) = answer(&mut program).await;
+        let says = String::from_utf8(says).unwrap();
+        assert!(told.starts_with("HTTP/1.1 502 ") && says.contains("nobody knows"), "{told}{says}");
+        assert_eq!(origin.count(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_leaves_ends_its_upload() {
     let relayed = Relayed::new(true).await;
     let origin = Origin::new(0);

@@ -47,10 +47,10 @@ pub struct RelayFlags {
     /// The most that all connections of one device may carry together, in both directions, such as 20Mbit (a second) [default: no limit]
     #[arg(long, value_name = "RATE")]
     device_rate: Option<Rate>,
-    /// Finish downloads that devices do not take at once, and keep them in this folder until they do, also through a restart. Without it, downloads wait for their devices
+    /// Finish downloads that devices do not take at once, and keep them in this folder until they do; keep uploads there until they are answered. Both outlive a restart. Without it, downloads wait for their devices, and uploads end with the relay
     #[arg(long, value_name = "FOLDER")]
     state_dir: Option<PathBuf>,
-    /// The most that all these downloads together may take on disk [default: 4G]
+    /// The most that all these downloads and uploads together may take on disk [default: 4G]
     #[arg(long, value_name = "SIZE", requires = "state_dir")]
     max_stored: Option<Size>,
     /// The most that those of one device may take [default: a quarter of --max-stored]

@@ -144,7 +144,7 @@ impl Counters {
         page.gauge("exchanges", "HTTP exchanges that are under way.", of(&self.exchanging));
         page.counter("exchanges_total", "HTTP exchanges that were begun.", of(&self.exchanges));
         if let Some((bytes, devices)) = stored {
-            page.gauge("stored_bytes", "Bytes on disk of answers that devices have not taken.", bytes);
+            page.gauge("stored_bytes", "Bytes on disk of answers that devices have not taken, and of uploads.", bytes);
             page.gauge("stored_devices", "Devices that have any of these.", devices as u64);
         }
         if let Some(CacheFigures { counters, disk, memory, entries }) = cache {

@@ -148,6 +148,11 @@ impl With<'_> {
             on_disk.upload = made.inspect_err(on_failure).ok().flatten();
         }
         let (Some(upload), Some(stores)) = (&mut on_disk.upload, self.stores) else {
+            if let Some(stores) = self.stores {
+                let uploads = stores.uploads.clone();
+                let renewed = spawn_blocking(move || uploads.renew()).await.map_err(io::Error::other).flatten();
+                renewed.inspect_err(on_failure).map_err(|_| codes::BROKEN)?;
+            }
             Told::Streamed.write(writer).await.map_err(over)?;
             let body = streamed(FlowBody::new(reader, rest, Some(length)));
             let body = if length == 0 { hoop_http::empty() } else { body };

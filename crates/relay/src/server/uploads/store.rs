@@ -155,6 +155,14 @@ impl UploadStore {
         self.journal.id()
     }
 
+    /// One is passed on that is not noted here: of some it is not known any more whether they were.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn renew(&self) -> io::Result<()> {
+        self.journal.renew()
+    }
+
     /// What there is of an upload. `journal`: that of the relay which had it; none: it is a new one.
     pub(crate) fn take(self: &Arc<Self>, name: FlowName, journal: Option<JournalId>) -> Found {
         let mut uploads = self.uploads.lock();
