@@ -28,6 +28,9 @@ use tokio::time::{Instant, sleep};
 /// So often the relay may lose an upload before any more of it has come.
 const LOST_MAX: usize = 16;
 
+/// A piece is short that has less, in bytes.
+const SHORT: usize = 4 << 10;
+
 /// After so long a relay that ends is asked again.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
@@ -97,6 +100,17 @@ impl Sending {
         }
     }
 
+    /// Keeps a piece. Short ones are copied, since each may hold a larger buffer, and joined: of those that follow each other, each is less than half of the one before.
+    fn keep(&mut self, mut data: Bytes) {
+        if data.len() < SHORT {
+            data = Bytes::copy_from_slice(&data);
+            while let Some(last) = self.kept.pop_back_if(|last| last.len() < SHORT && last.len() < 2 * data.len()) {
+                data = [last, data].concat().into();
+            }
+        }
+        self.kept.push_back(data);
+    }
+
     /// The piece that lies at `offset`, from there on.
     fn at(&self, offset: u64) -> Option<Bytes> {
         let mut at = self.base;
@@ -164,7 +178,7 @@ impl Sending {
             let Some(Ok(frame)) = frame else { return Err(NoMore::NoRequest) };
             let data = frame.into_data().unwrap_or_default();
             if !data.is_empty() {
-                self.kept.push_back(data);
+                self.keep(data);
             }
         }
     }
@@ -203,7 +217,8 @@ impl Upload<'_> {
         let mut first: Option<FlowId> = None;
         let (mut lost, mut had) = (0, 0);
         loop {
-            let dialled = self.dialer.upload(self.destination, first.map(|first| (first, journal)))?;
+            let dialled = self.dialer.upload(self.destination, first.map(|first| (first, journal)));
+            let dialled = dialled.map_err(|failure| after_loss(failure, first, &sending))?;
             dialled.flow.set_deadline(self.deadline);
             let id = first.unwrap_or(dialled.flow.name().flow);
             let (no, rest) = match self.attempt(dialled, id, first.is_none(), sending, &mut journal).await {
@@ -245,7 +260,7 @@ impl Upload<'_> {
                         *self.dialer.uploads.lock().await = Uploads::Refused(Instant::now());
                     }
                     over.inspect(|over| self.dialer.connector.say_refused(&self.destination.to_string(), *over, false));
-                    return Err(over.map_or(Failure::Broken, Into::into));
+                    return Err(after_loss(over.map_or(Failure::Broken, Into::into), first, &sending));
                 }
             }
         }
@@ -315,6 +330,24 @@ impl Upload<'_> {
     }
 }
 
+/// What a program hears. `first`: a relay was lost before. Unless this says that the request was not passed on, the one that was lost may have done that.
+fn after_loss(failure: Failure, first: Option<FlowId>, sending: &Sending) -> Failure {
+    let is_not_passed_on = matches!(
+        failure,
+        Failure::NoName
+            | Failure::Refused
+            | Failure::NoRoute
+            | Failure::Forbidden
+            | Failure::Untrusted
+            | Failure::NoTls
+            | Failure::NoRequest
+    );
+    match first.is_some() && sending.was_given && !is_not_passed_on {
+        true => Failure::Unclear,
+        false => failure,
+    }
+}
+
 /// Sends a request's body, and resets the upload if the body breaks off, if nobody waits for the answer any more, or if there has been no relay for too long. `answered`: the answer is whole, or
 /// was dropped.
 async fn send(
@@ -327,6 +360,8 @@ async fn send(
 ) -> Sending {
     let carried = async {
         tokio::select! {
+            // What is sent is known before the answer is.
+            biased;
             sent = sending.send(&mut writer, &mut told) => match sent {
                 Ok(()) => (&mut answered).await.map_err(|_| ended::GIVEN_UP),
                 Err(NoMore::NoRequest) => Err(codes::MALFORMED),
@@ -361,5 +396,10 @@ mod tests {
         assert_eq!((sending.at(3), sending.at(10)), (None, None));
         sending.release(10);
         assert_eq!((sending.base, sending.kept.len()), (10, 0));
+        for at in 0..100_000_u32 {
+            sending.keep(Bytes::copy_from_slice(&[at as u8]));
+        }
+        assert!(sending.kept.len() < 100, "{} pieces", sending.kept.len());
+        assert!((0..100_000).all(|at| sending.at(10 + at).unwrap()[0] == at as u8));
     }
 }

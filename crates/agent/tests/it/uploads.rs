@@ -220,6 +220,23 @@ async fn without_a_disk_or_room_on_it_an_upload_is_passed_on_as_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_a_body_comes_as_it_is() {
+    let relayed = Relayed::new(true).await;
+    for answer in ["204 No Content\r\n", "200 OK\r\nContent-Length: 0\r\n"] {
+        let to = origin(move |mut stream| async move {
+            head(&mut stream).await;
+            let _ = stream.write_all(format!("HTTP/1.1 {answer}\r\n").as_bytes()).await;
+        })
+        .await;
+        for _ in 0..50 {
+            let mut program = begin(&relayed, "POST", to, 0).await;
+            let told = head(&mut program).await;
+            assert!(told.starts_with(&format!("HTTP/1.1 {}", &answer[..3])), "{told}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_upload_without_room_is_not_made_twice() {
     for length in [0, 5] {
         let mut relayed = Relayed::new(true).await;

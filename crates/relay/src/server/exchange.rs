@@ -28,6 +28,9 @@ use tokio::time::{sleep, timeout};
 /// When a device has taken nothing for so long, what it has not acknowledged goes to disk.
 const SETTLES_AFTER: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether a device has acknowledged the first bytes.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
 /// So much is passed on before it is looked how much of it was acknowledged, in bytes.
 const LOOK_EVERY: u64 = 64 << 10;
 
@@ -48,7 +51,10 @@ pub(crate) async fn carry(
         if let Some((name, from)) = earlier {
             let Stores { answers, .. } = stores.ok_or(codes::UNKNOWN_EXCHANGE)?;
             way.from = from;
-            let object = Object::resume(name, from, answers).await.ok_or(codes::UNKNOWN_EXCHANGE)?;
+            let Some(object) = Object::resume(name, from, answers).await else {
+                forget_upload(Some(name), stores).await;
+                return Err(codes::UNKNOWN_EXCHANGE);
+            };
             return Ok(Some((object, None)));
         }
         let (request, section) = read_request(reader).await?;
@@ -217,6 +223,18 @@ impl Way {
     /// Over this flow, from the answer's first byte on.
     pub(super) fn of(flow: &FlowStream) -> Self {
         Self { meter: flow.meter(), status: flow.status(), from: 0, head: 0 }
+    }
+
+    /// Whether the device has heard of the relay: it does not say its flow again to another.
+    pub(super) fn has_acknowledged(&self) -> bool {
+        self.meter.stats().is_some_and(|stats| stats.acknowledged > 0)
+    }
+
+    /// Returns when the device has acknowledged so much.
+    pub(super) async fn acknowledged(&self, bytes: u64) {
+        while self.meter.stats().is_some_and(|stats| stats.acknowledged < bytes) {
+            sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// What becomes of the flow.

@@ -54,7 +54,7 @@ pub(crate) async fn carry(
     let over = over.borrow_and_update().over;
     // A relay that ends leaves it to the next.
     if over != Some(FlowError::Gone) {
-        if let Some(upload) = on_disk.upload {
+        if let Some(upload) = on_disk.upload.filter(|upload| way.has_acknowledged() || !upload.is_sent()) {
             let may_ask = upload.is_sent() && may_ask(carried, over);
             upload.discard(may_ask).await;
         }
@@ -111,7 +111,13 @@ impl With<'_> {
             None => (Found::Nothing, JournalId::NONE),
         };
         let (hold, section) = match found {
-            Found::Left(upload, section) => {
+            Found::Left(mut upload, section) => {
+                // A device that has not heard of a relay says its flow again from the first byte on (`docs/flow.md`, 5.1).
+                if earlier.is_none() && !upload.is_sent() {
+                    let again = spawn_blocking(move || upload.begin_again().map(|()| upload)).await;
+                    let again = again.map_err(io::Error::other).flatten().inspect_err(on_failure);
+                    upload = again.map_err(|_| codes::BROKEN)?;
+                }
                 on_disk.upload = Some(upload);
                 (None, Some(section))
             }
@@ -146,6 +152,7 @@ impl With<'_> {
             let head = section.clone();
             let made = spawn_blocking(move || hold.create(head, length)).await.map_err(io::Error::other).flatten();
             on_disk.upload = made.inspect_err(on_failure).ok().flatten();
+            on_disk.upload.iter_mut().for_each(Upload::own);
         }
         let (Some(upload), Some(stores)) = (&mut on_disk.upload, self.stores) else {
             if let Some(stores) = self.stores {
@@ -153,6 +160,8 @@ impl With<'_> {
                 let renewed = spawn_blocking(move || uploads.renew()).await.map_err(io::Error::other).flatten();
                 renewed.inspect_err(on_failure).map_err(|_| codes::BROKEN)?;
             }
+            // Until it is acknowledged, the device would say all again to another relay, which would pass it on again.
+            way.acknowledged(writer.written()).await;
             Told::Streamed.write(writer).await.map_err(over)?;
             let body = streamed(FlowBody::new(reader, rest, Some(length)));
             let body = if length == 0 { hoop_http::empty() } else { body };

@@ -119,15 +119,16 @@ impl Object {
     pub(crate) async fn answer(&self) -> Result<Bytes, u64> {
         let mut grown = self.grown.subscribe();
         loop {
-            let (answer, end) = {
+            let (answer, end, is_held) = {
                 let state = self.state.lock();
-                (state.answer.clone(), state.end)
+                (state.answer.clone(), state.end, state.held.is_some())
             };
             match (answer, end) {
                 (Some(answer), _) => return Ok(answer),
                 (None, Some(Err(code))) => return Err(code),
-                (None, Some(Ok(()))) => return Ok(Bytes::new()),
-                (None, None) => drop(grown.changed().await),
+                (None, Some(Ok(()))) if !is_held => return Ok(Bytes::new()),
+                // What is held back comes before the end is told.
+                (None, _) => drop(grown.changed().await),
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::upload::JournalId;
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 /// A file with an id. As long as it is the same, each upload that was ever passed on is noted, or its device has the answer.
@@ -13,6 +13,8 @@ pub(super) struct Journal {
     path: PathBuf,
     boot: String,
     id: Mutex<JournalId>,
+    /// Whoever writes the file.
+    writing: Mutex<()>,
 }
 
 impl Journal {
@@ -24,7 +26,8 @@ impl Journal {
         let noted = fs::read_to_string(&path).unwrap_or_default();
         let noted = noted.split_once('\n').filter(|(of, _)| *of == boot && !boot.is_empty());
         let noted = noted.and_then(|(_, id)| id.trim_end().parse().ok()).filter(|id| *id != JournalId::NONE);
-        let journal = Self { path, boot, id: Mutex::new(noted.unwrap_or(JournalId::NONE)) };
+        let id = Mutex::new(noted.unwrap_or(JournalId::NONE));
+        let journal = Self { path, boot, id, writing: Mutex::default() };
         if noted.is_none() {
             journal.renew()?;
         }
@@ -35,16 +38,27 @@ impl Journal {
         *self.id.lock()
     }
 
-    /// Gives it a new id: of some upload it will not be known any more whether it was passed on.
+    /// Gives it a new id: of some upload it will not be known any more whether it was passed on. Where there is no room for it on disk, the next process makes another.
     ///
     /// # Errors
-    /// If it cannot be written: the old one holds.
+    /// If the old one can be neither replaced nor removed: it holds.
     pub(super) fn renew(&self) -> io::Result<()> {
         let mut id = [0; 16];
         SystemRandom::new().fill(&mut id).map_err(|_| io::Error::other("there is no randomness"))?;
-        let mut held = self.id.lock();
-        hoop_files::replace(&self.path, format!("{}\n{}\n", self.boot, JournalId(id)).as_bytes())?;
-        *held = JournalId(id);
+        let _writing = self.writing.lock();
+        let beside = hoop_files::beside(&self.path, ".new");
+        let _ = fs::remove_file(&beside);
+        // Nothing is synced: after a power cut, it is of another boot.
+        let written = hoop_files::create_new(&beside)
+            .and_then(|mut file| file.write_all(format!("{}\n{}\n", self.boot, JournalId(id)).as_bytes()))
+            .and_then(|()| fs::rename(&beside, &self.path));
+        if written.is_err() {
+            match fs::remove_file(&self.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        *self.id.lock() = JournalId(id);
         Ok(())
     }
 }

@@ -16,13 +16,15 @@ use hoop_endpoint::{DeviceId, FlowName};
 use hoop_http::{Body, Lines, empty, streamed};
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -95,15 +97,21 @@ impl UploadStore {
         let (room, boot) = answers.shared();
         let journal = Journal::open(folder.join("journal"), boot.clone())?;
         let store = Self { folder, room, boot, journal, uploads: Mutex::default(), begun: Instant::now() };
+        let mut unusable = Vec::new();
         for of_device in fs::read_dir(&store.folder)? {
-            store.find_left(&of_device?.path(), &is_known)?;
+            unusable.extend(store.find_left(&of_device?.path(), &is_known));
         }
+        if unusable.iter().any(|name| store.is_sent(*name)) {
+            store.journal.renew()?;
+        }
+        unusable.into_iter().for_each(|name| store.remove(name));
         Ok(Arc::new(store))
     }
 
-    /// Finds what is left of a device.
-    fn find_left(&self, folder: &Path, is_known: impl Fn(DeviceId) -> bool) -> io::Result<()> {
-        let Some(device) = folder_of(folder) else { return Ok(()) };
+    /// Finds what is left of a device. Returns what of it cannot be used.
+    fn find_left(&self, folder: &Path, is_known: impl Fn(DeviceId) -> bool) -> Vec<FlowName> {
+        let mut unusable = Vec::new();
+        let Some(device) = folder_of(folder) else { return unusable };
         let files = fs::read_dir(folder).into_iter().flatten().flatten();
         let flows = files.filter_map(|file| flow_of(&file.file_name().into_string().ok()?, &["head", "body", "sent"]));
         for flow in flows {
@@ -112,42 +120,43 @@ impl UploadStore {
                 continue;
             }
             let mut lease = self.room.lease(device);
-            let bytes = self.find(name).map(|(body, ..)| body.metadata().map_or(0, |body| body.blocks() * 512));
-            if bytes.is_some_and(|bytes| is_known(device) && lease.take(FILES_BYTES + bytes)) {
+            let bytes = self.find(name).map(|found| found.bytes());
+            if bytes.is_some_and(|bytes| is_known(device) && lease.take(bytes)) {
                 self.uploads.lock().insert(name, Entry::Left(lease));
-            } else {
-                self.remove(name, self.path(name, "sent").exists())?;
+            } else if !unusable.contains(&name) {
+                unusable.push(name);
             }
         }
         // It stays if something is in it.
         let _ = fs::remove_dir(folder);
-        Ok(())
+        unusable
     }
 
     fn path(&self, name: FlowName, kind: &str) -> PathBuf {
         self.folder.join(name.device.to_string()).join(format!("{}.{kind}", name.flow))
     }
 
-    /// What is on disk of one that was left: its body, whether any of that was passed on, and its head.
-    fn find(&self, name: FlowName) -> Option<(File, bool, Bytes)> {
+    /// What is on disk of one that was left.
+    fn find(&self, name: FlowName) -> Option<OnDisk> {
         let head = self.path(name, "head");
         let head = (fs::metadata(&head).ok()?.len() <= HEADS_MAX).then(|| fs::read(&head).ok()).flatten()?;
         let heads = Heads::decode(&head, &self.boot).filter(|_| !self.boot.is_empty())?;
         let open = |kind| File::options().read(true).write(true).open(self.path(name, kind)).ok();
         let (body, is_sent) = open("sent").map(|body| (body, true)).or_else(|| Some((open("body")?, false)))?;
-        Some((body, is_sent, heads.request))
+        Some(OnDisk { body, is_sent, length: heads.first, head: heads.request })
     }
 
-    /// Removes its files. `renews`: it was passed on perhaps, and its device may ask what became of it.
-    fn remove(&self, name: FlowName, renews: bool) -> io::Result<()> {
-        if renews {
-            self.journal.renew()?;
-        }
+    /// Whether any of it may have been passed on.
+    fn is_sent(&self, name: FlowName) -> bool {
+        self.path(name, "sent").exists()
+    }
+
+    /// Removes its files. If it was passed on perhaps, and its device may ask what became of it, the journal is to be renewed before.
+    fn remove(&self, name: FlowName) {
         // Last of all what says that there is one.
         for kind in ["sent", "body", "head"] {
             let _ = fs::remove_file(self.path(name, kind));
         }
-        Ok(())
     }
 
     /// As long as this is the same, an upload of which there is nothing was never passed on.
@@ -181,24 +190,44 @@ impl UploadStore {
         drop(uploads);
         let hold = Hold { store: self.clone(), name };
         let Some(lease) = lease else { return Found::New(hold) };
-        let Some((body, is_sent, head)) = self.find(name) else {
-            let _ = self.remove(name, true).inspect_err(|error| LINES.warn("an upload cannot be removed", error));
+        let Some(OnDisk { body, is_sent, head, .. }) = self.find(name) else {
+            match self.journal.renew() {
+                Ok(()) => self.remove(name),
+                Err(error) => {
+                    LINES.warn("an upload cannot be removed", &error);
+                    self.uploads.lock().insert(name, Entry::Left(lease));
+                }
+            }
             return Found::Unknown;
         };
         let came = body.metadata().map_or(0, |body| body.len());
-        Found::Left(Upload { hold, lease: Some(lease), body: Arc::new(body), came, is_sent }, head)
+        Found::Left(Upload { hold, lease: Some(lease), body: Arc::new(body), came, is_sent, is_owned: true }, head)
     }
 
     /// Removes what was left of devices that are gone, or of all once it has been there for too long.
     pub(crate) fn forget(&self, is_gone: impl Fn(DeviceId) -> bool) {
         let is_old = self.begun.elapsed() > LEFT_MAX;
-        let mut uploads = self.uploads.lock();
-        let is_over =
-            |name: &FlowName, entry: &mut Entry| matches!(entry, Entry::Left(_)) && (is_old || is_gone(name.device));
-        let over: Vec<_> = uploads.extract_if(is_over).map(|(name, _)| name).collect();
-        for name in over {
-            let removed = self.remove(name, self.path(name, "sent").exists());
-            let _ = removed.inspect_err(|error| LINES.warn("an upload cannot be removed", error));
+        let mut over = Vec::new();
+        for (name, entry) in self.uploads.lock().iter_mut() {
+            if matches!(entry, Entry::Left(_))
+                && (is_old || is_gone(name.device))
+                && let Entry::Left(lease) = std::mem::replace(entry, Entry::Held)
+            {
+                over.push((*name, lease));
+            }
+        }
+        let renewed = match over.iter().any(|(name, _)| self.is_sent(*name)) {
+            true => self.journal.renew(),
+            false => Ok(()),
+        };
+        let is_renewed = renewed.inspect_err(|error| LINES.warn("uploads cannot be removed", error)).is_ok();
+        for (name, lease) in over {
+            if is_renewed {
+                self.remove(name);
+                self.uploads.lock().remove(&name);
+            } else {
+                self.uploads.lock().insert(name, Entry::Left(lease));
+            }
         }
     }
 
@@ -206,9 +235,28 @@ impl UploadStore {
     pub(crate) fn answered(&self, name: FlowName) {
         let mut uploads = self.uploads.lock();
         if matches!(uploads.get(&name), Some(Entry::Left(_))) {
+            self.remove(name);
             uploads.remove(&name);
-            let _ = self.remove(name, false);
         }
+    }
+}
+
+/// What is on disk of an upload.
+struct OnDisk {
+    body: File,
+    /// Whether any of it may have been passed on.
+    is_sent: bool,
+    /// How long its body is to be.
+    length: u64,
+    /// The section of its head.
+    head: Bytes,
+}
+
+impl OnDisk {
+    /// The room that it takes, with what is to come.
+    fn bytes(&self) -> u64 {
+        let there = self.body.metadata().map_or(0, |body| body.blocks() * 512);
+        (FILES_BYTES + self.head.len() as u64).saturating_add(there.max(self.length))
     }
 }
 
@@ -220,20 +268,27 @@ impl Hold {
     pub(crate) fn create(self, head: Bytes, length: u64) -> io::Result<Option<Upload>> {
         let (store, name) = (&self.store, self.name);
         let mut lease = store.room.lease(name.device);
-        if !lease.grow(FILES_BYTES.saturating_add(length)) {
+        if !lease.grow((FILES_BYTES + head.len() as u64).saturating_add(length)) {
             return Ok(None);
         }
         let folder = store.folder.join(name.device.to_string());
         if !folder.exists() {
             hoop_files::folder(&folder)?;
         }
-        store.remove(name, false)?;
-        let heads = Heads { request: head, answer: Bytes::new(), first: 0 };
+        store.remove(name);
+        let heads = Heads { request: head, answer: Bytes::new(), first: length };
         let made = hoop_files::create(&store.path(name, "head"))
             .and_then(|mut head| head.write_all(&heads.encode(&store.boot)))
             .and_then(|()| File::options().read(true).write(true).create_new(true).open(store.path(name, "body")));
-        let body = made.inspect_err(|_| drop(store.remove(name, false)))?;
-        Ok(Some(Upload { lease: Some(lease), body: Arc::new(body), came: 0, is_sent: false, hold: self }))
+        let body = made.inspect_err(|_| store.remove(name))?;
+        // Others may take the room meanwhile. Some file systems cannot keep it.
+        let kept = if length == 0 { Ok(()) } else { fallocate(&body, FallocateFlags::KEEP_SIZE, 0, length) };
+        if matches!(kept, Err(Errno::NOSPC | Errno::FBIG)) {
+            store.remove(name);
+            return Ok(None);
+        }
+        let body = Arc::new(body);
+        Ok(Some(Upload { lease: Some(lease), body, came: 0, is_sent: false, is_owned: false, hold: self }))
     }
 }
 
@@ -246,9 +301,26 @@ pub(crate) struct Upload {
     body: Arc<File>,
     came: u64,
     is_sent: bool,
+    /// A flow has it. One that was made for a flow which is over by then is not left.
+    is_owned: bool,
 }
 
 impl Upload {
+    /// From now on it is left for another if it is dropped.
+    pub(crate) const fn own(&mut self) {
+        self.is_owned = true;
+    }
+
+    /// Forgets what has come of its body.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn begin_again(&mut self) -> io::Result<()> {
+        self.body.set_len(0)?;
+        self.came = 0;
+        Ok(())
+    }
+
     /// How much of its body is there, in bytes.
     pub(crate) const fn came(&self) -> u64 {
         self.came
@@ -293,7 +365,7 @@ impl Upload {
     pub(crate) fn body(&self) -> Body {
         match self.came {
             0 => empty(),
-            length => streamed(FileBody { file: self.body.clone(), at: 0, length, reading: None }),
+            length => streamed(FileBody { file: Arc::downgrade(&self.body), at: 0, length, reading: None }),
         }
     }
 
@@ -301,8 +373,11 @@ impl Upload {
     pub(crate) async fn discard(mut self, renews: bool) {
         let _ = spawn_blocking(move || {
             let Hold { store, name } = &self.hold;
-            match store.remove(*name, renews) {
-                Ok(()) => drop(self.lease.take()),
+            match if renews { store.journal.renew() } else { Ok(()) } {
+                Ok(()) => {
+                    store.remove(*name);
+                    drop(self.lease.take());
+                }
                 Err(error) => LINES.warn("an upload cannot be removed", &error),
             }
         })
@@ -312,16 +387,19 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            self.hold.store.uploads.lock().insert(self.hold.name, Entry::Left(lease));
+        let Some(lease) = self.lease.take() else { return };
+        let Hold { store, name } = &self.hold;
+        match self.is_owned {
+            true => drop(store.uploads.lock().insert(*name, Entry::Left(lease))),
+            false => store.remove(*name),
         }
     }
 }
 
-/// A body that is on disk.
+/// A body that is on disk. It holds no file: a web server over HTTP/2 that reads nothing may hold this for long.
 #[derive(Debug)]
 struct FileBody {
-    file: Arc<File>,
+    file: Weak<File>,
     at: u64,
     length: u64,
     reading: Option<JoinHandle<io::Result<Bytes>>>,
@@ -339,12 +417,13 @@ impl http_body::Body for FileBody {
         let reading = self.reading.get_or_insert_with(|| {
             spawn_blocking(move || {
                 let mut bytes = vec![0; left.min(STEP) as usize];
+                let file = file.upgrade().ok_or_else(|| io::Error::other("the upload is over"))?;
                 file.read_exact_at(&mut bytes, at).map(|()| bytes.into())
             })
         });
         let read = ready!(Pin::new(reading).poll(context)).map_err(io::Error::other).flatten();
         self.reading = None;
-        let bytes = read.inspect_err(|error| LINES.warn("an upload on disk cannot be read", error))?;
+        let bytes = read.inspect_err(|error| tracing::debug!(%error, "an upload on disk cannot be read"))?;
         self.at += bytes.len() as u64;
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
@@ -377,7 +456,9 @@ mod tests {
 
     fn begin(store: &Arc<UploadStore>) -> Upload {
         let Found::New(hold) = store.take(NAME, None) else { panic!("it is new") };
-        hold.create(Bytes::from_static(b"head"), 10).unwrap().expect("there is room")
+        let mut upload = hold.create(Bytes::from_static(b"head"), 10).unwrap().expect("there is room");
+        upload.own();
+        upload
     }
 
     #[tokio::test]
@@ -393,6 +474,9 @@ mod tests {
         assert_eq!(store.journal(), journal);
         let Found::Left(mut upload, head) = store.take(NAME, Some(journal)) else { panic!("it is there") };
         assert_eq!((upload.came(), upload.is_sent(), &head[..]), (5, false, &b"head"[..]));
+        // As for a device that has not heard of the process before.
+        upload.begin_again().unwrap();
+        upload.put(vec![Bytes::from_static(b"01234")]).await.unwrap();
         upload.put(vec![Bytes::from_static(b"56789")]).await.unwrap();
         upload.mark_sent().unwrap();
         drop(upload);
@@ -448,6 +532,9 @@ mod tests {
         };
         assert!(begin(101).is_none());
         assert!(begin(u64::MAX).is_none());
+        // Its flow was over by then.
+        drop(begin(100));
+        assert_eq!(store.room.usage(), (0, 0));
         let upload = begin(100).unwrap();
         upload.discard(false).await;
         assert_eq!(store.room.usage(), (0, 0));
