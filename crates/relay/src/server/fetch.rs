@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hoop_endpoint::DeviceId;
 use hoop_head::{decode_request, decode_response, encode_response};
 use hoop_http::{UnclearLength, empty, end_hop, settle_length};
-use http::header::VIA;
+use http::header::{CONTENT_LENGTH, VIA};
 use http::{HeaderMap, Request, request, response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -132,11 +132,22 @@ pub(super) async fn pass_on(
 /// Fetches the rest of an object that an earlier process has left. False: nothing shows what its rest would be.
 pub(super) async fn fetch_rest(object: &Object, device: DeviceId, origins: &Origins) -> bool {
     let Ok(answer) = object.answer().await else { return false };
+    if is_complete(object).await {
+        object.end(Ok(())).await;
+        return true;
+    }
     let (Ok(request), Ok(answer)) = (decode_request(object.request()), decode_response(&answer)) else { return false };
     let ((request, ()), (answer, ())) = (request.into_parts(), answer.into_parts());
     let Some(version) = Version::of(&request, &answer) else { return false };
     bring(object, Some((version, request)), None, device, origins).await;
     true
+}
+
+/// Whether all of an answer has come, as its head says: an earlier process may have ended before it noted that.
+pub(super) async fn is_complete(object: &Object) -> bool {
+    let answer = object.answer().await.ok().and_then(|answer| decode_response(&answer).ok());
+    let length = answer.as_ref().and_then(|answer| answer.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok());
+    length == Some(object.came().0)
 }
 
 /// Brings a body to its end, from as many answers as it takes.

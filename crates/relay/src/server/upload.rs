@@ -2,7 +2,7 @@
 
 use super::cache::Cache;
 use super::exchange::{Way, normal, pass};
-use super::fetch::{pass_on, settle, split};
+use super::fetch::{is_complete, pass_on, settle, split};
 use super::objects::Object;
 use super::origins::Origins;
 use super::uploads::{Found, Stores, Upload};
@@ -173,7 +173,8 @@ impl With<'_> {
                 let answer = on_disk.answer.insert(answer);
                 let fetched = async {
                     if !answer.came().1 {
-                        answer.end(Err(codes::BROKEN)).await;
+                        let is_complete = is_complete(answer).await;
+                        answer.end(is_complete.then_some(()).ok_or(codes::BROKEN)).await;
                     }
                 };
                 return way.give(answer, fetched, writer).await;
