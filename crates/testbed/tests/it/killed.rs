@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -40,6 +41,11 @@ struct World {
     /// The same by https.
     tls: u16,
     _web: Program,
+}
+
+/// How often the relay is killed at least.
+fn kills() -> usize {
+    std::env::var("HOOP_KILLS").map_or(20, |kills| kills.parse().expect("HOOP_KILLS is a number"))
 }
 
 /// A port that is free.
@@ -118,6 +124,21 @@ impl World {
         get.args(["get", url, "--agent", &format!("127.0.0.1:{}", self.agent), "--quiet", "--output"]).arg(into);
         get.arg("--ca").arg(self.path("ca.pem"));
         get
+    }
+
+    /// Begins the relay and kills it after so many milliseconds, until it is enough. Returns how often.
+    fn kill_again_and_again(&self, after: Range<u32>, seed: u64, is_enough: impl Fn(usize) -> bool) -> usize {
+        let (begun, mut rng, mut killed) = (Instant::now(), Pcg64Mcg::seed_from_u64(seed), 0);
+        while !is_enough(killed) {
+            assert!(begun.elapsed() < PATIENCE, "{killed} kills");
+            let relay = self.start_relay();
+            let millis = after.start + rng.next_u32() % (after.end - after.start);
+            thread::sleep(Duration::from_millis(millis.into()));
+            // Dropped, it is killed.
+            drop(relay);
+            killed += 1;
+        }
+        killed
     }
 
     /// Downloads the file, no faster than a slow device does; `by_tls`: by https, from an agent that shows itself as the web server.
@@ -224,15 +245,13 @@ impl World {
 
 #[test]
 fn each_upload_is_posted_once_or_called_unknown_though_the_relay_is_killed_again_and_again() {
-    let kills: usize = std::env::var("HOOP_KILLS").map_or(20, |kills| kills.parse().expect("HOOP_KILLS is a number"));
-    let world = World::new();
+    let (kills, world) = (kills(), World::new());
     let whole: Vec<u8> = (0..UPLOAD_LEN).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let file = world.path("upload");
     fs::write(&file, &whole).unwrap();
     let counting = Counting::new(whole);
     let _agent = world.start_agent(false);
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let mut rng = Pcg64Mcg::seed_from_u64(11);
     thread::scope(|scope| {
         let uploads: Vec<_> = (0..UPLOADS_AT_ONCE)
             .map(|_| {
@@ -245,15 +264,9 @@ fn each_upload_is_posted_once_or_called_unknown_though_the_relay_is_killed_again
                 })
             })
             .collect();
-        let (begun, mut killed) = (Instant::now(), 0);
-        while killed < kills || next.load(Ordering::SeqCst) < kills / 2 {
-            assert!(begun.elapsed() < PATIENCE, "{killed} kills");
-            let relay = world.start_relay();
-            thread::sleep(Duration::from_millis(u64::from(100 + rng.next_u32() % 1_000)));
-            // Dropped, it is killed.
-            drop(relay);
-            killed += 1;
-        }
+        let begun = Instant::now();
+        let killed = world
+            .kill_again_and_again(100..1_100, 11, |killed| killed >= kills && next.load(Ordering::SeqCst) >= kills / 2);
         is_over.store(true, Ordering::SeqCst);
         let _relay = world.start_relay();
         let uploaded = uploads.into_iter().map(|upload| upload.join().unwrap()).reduce(|mut all, more| {
@@ -265,17 +278,18 @@ fn each_upload_is_posted_once_or_called_unknown_though_the_relay_is_killed_again
         println!("{taken} uploads taken, of {unknown} nobody knows, the relay killed {killed} times in {secs:.0} s");
         assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
         assert!(taken > 0);
+        // What nobody knew of was not posted afterwards, either.
+        let posted = counting.posted.lock().unwrap().clone();
+        assert!(posted.values().all(|times| *times == 1), "{posted:?}");
     });
 }
 
 #[test]
 fn each_download_is_whole_though_the_relay_is_killed_again_and_again() {
-    let kills = std::env::var("HOOP_KILLS").map_or(20, |kills| kills.parse().expect("HOOP_KILLS is a number"));
-    let world = World::new();
+    let (kills, world) = (kills(), World::new());
     let whole = sha256(&world.path("www/file")).unwrap();
     let _agent = world.start_agent(true);
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let mut rng = Pcg64Mcg::seed_from_u64(7);
     thread::scope(|scope| {
         let downloads: Vec<_> = (0..AT_ONCE)
             .map(|_| {
@@ -295,15 +309,9 @@ fn each_download_is_whole_though_the_relay_is_killed_again_and_again() {
                 })
             })
             .collect();
-        let (begun, mut killed) = (Instant::now(), 0);
-        while killed < kills || next.load(Ordering::SeqCst) < kills {
-            assert!(begun.elapsed() < PATIENCE, "{killed} kills");
-            let relay = world.start_relay();
-            thread::sleep(Duration::from_millis(u64::from(300 + rng.next_u32() % 1_500)));
-            // Dropped, it is killed.
-            drop(relay);
-            killed += 1;
-        }
+        let begun = Instant::now();
+        let killed =
+            world.kill_again_and_again(300..1_800, 7, |killed| killed >= kills && next.load(Ordering::SeqCst) >= kills);
         is_over.store(true, Ordering::SeqCst);
         let _relay = world.start_relay();
         let failed: Vec<String> = downloads.into_iter().flat_map(|download| download.join().unwrap()).collect();
