@@ -231,7 +231,7 @@ impl Upload<'_> {
             }
             lost += 1;
             if lost > LOST_MAX {
-                return Err(if sending.was_given { Failure::Unclear } else { Failure::Broken });
+                return Err(after_loss(Failure::Broken, first, &sending));
             }
             match no.over {
                 // The relay has said its journal, and so it knows the device.
@@ -245,14 +245,10 @@ impl Upload<'_> {
                 Some(FlowError::Ended(codes::UNKNOWN_EXCHANGE)) => {
                     // Nothing of it was passed on, or it may be twice.
                     let may_begin_anew = !sending.was_given || self.head.method.is_idempotent();
-                    match may_begin_anew && sending.base == 0 {
-                        true => first = None,
-                        false if sending.was_given => return Err(Failure::Unclear),
-                        false => return Err(Failure::Broken),
+                    if !may_begin_anew || sending.base > 0 {
+                        return Err(after_loss(Failure::Broken, first, &sending));
                     }
-                }
-                Some(FlowError::Reset(ended::LOST)) => {
-                    return Err(if sending.was_given { Failure::Unclear } else { Failure::Broken });
+                    first = None;
                 }
                 over => {
                     if over == Some(FlowError::Ended(codes::MALFORMED)) {

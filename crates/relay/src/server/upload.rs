@@ -11,7 +11,7 @@ use crate::exchange::{FlowBody, READ_BYTES, read_head};
 use crate::upload::{JournalId, Told, greet};
 use crate::wire::resumed_upload;
 use bytes::Bytes;
-use hoop_endpoint::{FlowError, FlowName, FlowReader, FlowStream, FlowWriter, ended};
+use hoop_endpoint::{FlowError, FlowId, FlowName, FlowReader, FlowStream, FlowWriter, ended};
 use hoop_head::decode_request;
 use hoop_http::{Lines, streamed};
 use http::header::CONTENT_LENGTH;
@@ -73,7 +73,7 @@ const fn may_ask(carried: Result<(), u64>, over: Option<FlowError>) -> bool {
         // The device has all of the answer.
         (Ok(()), None | Some(FlowError::Ended(ended::FINISHED))) => false,
         (_, Some(FlowError::Ended(ended::GIVEN_UP | codes::MALFORMED))) => false,
-        // Of these it is known that no server got any of it.
+        // With any other code it is known that no server got any of it.
         (Err(code), None) => matches!(code, codes::BROKEN | codes::NO_HTTP | codes::OUTCOME_UNKNOWN),
         _ => true,
     }
@@ -90,7 +90,7 @@ impl With<'_> {
     async fn carry(
         &self,
         name: FlowName,
-        earlier: Option<(hoop_endpoint::FlowId, JournalId)>,
+        earlier: Option<(FlowId, JournalId)>,
         mut reader: FlowReader,
         writer: &mut FlowWriter,
         way: &mut Way,
