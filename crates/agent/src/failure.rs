@@ -21,7 +21,7 @@ pub(crate) enum Failure {
     ShutOut,
     /// The relay does not know the device, or has forgotten the connection: it tells nobody which.
     Unknown,
-    /// The device begins more connections than its share.
+    /// The device begins more connections than its share, or has too many.
     TooMany,
     /// There was no relay for too long.
     NoRelay,

@@ -10,7 +10,7 @@ pub const UNKNOWN_NAME: u64 = 0x102;
 pub const UNREACHABLE: u64 = 0x103;
 /// The connection to the destination broke off.
 pub const BROKEN: u64 = 0x104;
-/// The device begins more connections than its share.
+/// The device begins more connections than its share, or has so many that none is left for it.
 pub const TOO_MANY: u64 = 0x105;
 /// The device was shut out.
 pub const REVOKED: u64 = 0x106;

@@ -205,7 +205,7 @@ pub fn refusal(destination: &str, error: FlowError, was_known: bool) -> Option<S
         FlowError::Ended(codes::UNREACHABLE) => "the relay reaches nobody there (0x103)".into(),
         FlowError::Ended(codes::BROKEN) => "the connection between the relay and there broke off (0x104)".into(),
         FlowError::Ended(codes::TOO_MANY) => {
-            "this device begins more connections a minute than the relay takes (0x105)".into()
+            "this device begins more connections a minute, or has more at once, than the relay takes (0x105)".into()
         }
         // The program itself is told (`connect`).
         FlowError::Ended(codes::REFUSED | codes::TIMED_OUT | codes::NO_HOST | codes::NO_NETWORK) => return None,

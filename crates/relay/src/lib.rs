@@ -9,6 +9,8 @@ pub mod copy;
 mod device;
 pub mod diagnostics;
 pub mod exchange;
+#[doc(hidden)]
+pub mod fuzzing;
 mod introduction;
 mod server;
 pub mod upload;

@@ -382,6 +382,39 @@ async fn what_breaks_off_or_is_too_large_is_passed_on_and_not_kept() {
     assert!(two.entries().is_empty());
 }
 
+/// Four answers of ten bytes that announced four megabytes each had half of what others had fetched make way.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_announced_length_has_nothing_make_way() {
+    let (two, fetched) = (Two::new(|config| config.cache.disk = 32 << 20).await, Origin::new().await);
+    for number in 0..12 {
+        fetched.say(&format!("/{number}"), FRESH);
+        fetched.give(&format!("/{number}"), vec![b'x'; 2 << 20]);
+        get(&two.other, &fetched, &format!("/{number}"), "").await;
+    }
+    assert_eq!(two.entries().len(), 12);
+    let to = origin(|mut stream| async move {
+        head(&mut stream).await;
+        let announced = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 4000000\r\n\r\n0123456789";
+        let _ = stream.write_all(announced.as_bytes()).await;
+        std::future::pending::<()>().await;
+    });
+    let to = to.await;
+    let mut programs = Vec::new();
+    for number in 0..4 {
+        let mut program = two.one.program().await;
+        let ask = format!("GET http://{to}/{number} HTTP/1.1\r\nHost: {to}\r\n\r\n");
+        program.write_all(ask.as_bytes()).await.unwrap();
+        let mut came = Vec::new();
+        while !came.ends_with(b"0123456789") {
+            assert!(
+                timeout(Duration::from_secs(20), program.read_buf(&mut came)).await.expect("it comes").unwrap() > 0
+            );
+        }
+        programs.push(program);
+    }
+    assert_eq!(two.entries().len(), 12);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_device_that_may_go_to_some_addresses_gets_nothing_that_others_fetched() {
     let (two, origin) = (Two::new(|_| {}).await, Origin::new().await);

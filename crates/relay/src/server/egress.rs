@@ -99,13 +99,13 @@ pub(crate) struct Egress {
 }
 
 impl Egress {
-    /// A connection of this device's to `HOST:PORT`. It counts as the device's as long as it is there, and waits for a place if the device has no more.
+    /// A connection of this device's to `HOST:PORT`. It counts as the device's as long as it is there, and waits for a place if the device has no more, for [`CONNECT_MAX`] at most.
     ///
     /// # Errors
     /// The code that says why there is none ([`codes`]).
     pub async fn connect(&self, destination: &str, device: DeviceId) -> Result<Metered, u64> {
         let share = self.shares.begin(device, Instant::now()).ok_or(codes::TOO_MANY)?;
-        let place = self.connections.take(device).await.map_err(|_| codes::UNREACHABLE)?;
+        let place = timeout(CONNECT_MAX, self.connections.take(device)).await.ok().flatten().ok_or(codes::TOO_MANY)?;
         if destination.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err()) {
             return Err(codes::MALFORMED);
         }
@@ -128,7 +128,7 @@ impl Egress {
     pub fn ended(&self, device: DeviceId, code: u64) {
         self.counters.ended(code);
         if code == codes::TOO_MANY && self.refusals.are_written(device, Instant::now()) {
-            tracing::info!(device = hex::encode(device.0), "a device begins more connections than its share");
+            tracing::info!(device = hex::encode(device.0), "a device begins more connections than its share, or has too many");
         }
     }
 
@@ -351,7 +351,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_kernel_keeps_little_for_what_a_device_has_many_of() {
-        let places = Places::new(100, 100);
+        let places = Places::new(1_000, 100);
         let mut held = Vec::new();
         for number in 0..2 * WIDE {
             held.push(places.take(DeviceId([1; 20])).await.unwrap());

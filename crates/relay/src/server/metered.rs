@@ -147,7 +147,7 @@ mod tests {
             let (mut other, _) = listener.accept().await.unwrap();
             other.write_all(b"hello").await.unwrap();
             stream.readable().await.unwrap();
-            let place = Places::new(1, 1).take(device).await.unwrap();
+            let place = Places::new(1, 1).take_now(device).unwrap();
             let mut metered = Metered::new(stream, share, place, Arc::default());
             let mut bytes = [0; 5];
             let [reads, writes] = poll_fn(|context| {
@@ -165,7 +165,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let same = stream.as_fd().try_clone_to_owned().unwrap();
-        let place = Places::new(1, 1).take(device).await.unwrap();
+        let place = Places::new(1, 1).take_now(device).unwrap();
         drop(Metered::new(stream, share, place, Arc::default()));
         assert_eq!(rustix::net::sockopt::tcp_user_timeout(same).unwrap(), 60_000);
     }

@@ -1,6 +1,6 @@
 //! The relay: it connects to where programs want to go, within each device's share.
 //!
-//! Rooms, each importing only those before it: `rate_limit`, `lookups`, `places`, `refusals`, `metrics`, `metered`, `egress`, `tunnel`, `origins`, `objects`, `uploads`, `fetch`, `cache`, `exchange`, `upload`, `config`, `certificate`, `revocation`, `relay`.
+//! Rooms, each importing only those before it: `rate_limit`, `turns`, `lookups`, `places`, `refusals`, `metrics`, `metered`, `egress`, `tunnel`, `origins`, `objects`, `uploads`, `fetch`, `cache`, `exchange`, `upload`, `config`, `certificate`, `revocation`, `relay`.
 
 pub(crate) mod cache;
 mod certificate;
@@ -19,5 +19,6 @@ mod refusals;
 pub(crate) mod relay;
 mod revocation;
 mod tunnel;
+mod turns;
 mod upload;
 mod uploads;

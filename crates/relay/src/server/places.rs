@@ -1,65 +1,117 @@
-//! How many connections devices have at once: [`Places`].
+//! How many descriptors devices have at once, for connections and for files: [`Places`].
+//!
+//! Whoever does not read its answers keeps their places, so that a few devices would have all. Devices therefore take [turns](Turns).
 
+use super::turns::Turns;
 use hoop_endpoint::DeviceId;
 use parking_lot::Mutex;
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use std::fs::File;
+use std::ops::Deref;
+use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// So many of a device's connections may have the kernel's buffers grow as it likes, to some megabytes each. What a destination sends and the
 /// device does not take lies there, and counts for nobody.
 pub(crate) const WIDE: usize = 32;
 
+/// A device may have a quarter of those that are free, and one more: 16 devices that take all they can one after the other leave 3 of 100.
+const PART: usize = 4;
+
 /// So many at once, of all devices and of each.
 #[derive(Debug)]
 pub(crate) struct Places {
-    all: Arc<Semaphore>,
     of_all: usize,
     of_device: usize,
-    /// Of those that have any.
-    devices: Mutex<HashMap<DeviceId, Weak<Semaphore>>>,
+    turns: Mutex<Turns<oneshot::Sender<Place>>>,
 }
 
 impl Places {
     pub fn new(all: usize, of_device: usize) -> Arc<Self> {
-        Arc::new(Self { all: Arc::new(Semaphore::new(all)), of_all: all, of_device, devices: Mutex::default() })
+        let turns = Mutex::new(Turns::new(all, of_device, PART, oneshot::Sender::is_closed));
+        Arc::new(Self { of_all: all, of_device, turns })
     }
 
     /// Waits for one of this device's. It is given back when what is returned is dropped.
-    pub async fn take(&self, host: DeviceId) -> Result<Place, AcquireError> {
-        let own = {
-            let mut devices = self.devices.lock();
-            let known = devices.get(&host).and_then(Weak::upgrade);
-            known.unwrap_or_else(|| {
-                devices.retain(|_, own| own.strong_count() > 0);
-                let own = Arc::new(Semaphore::new(self.of_device));
-                devices.insert(host, Arc::downgrade(&own));
-                own
-            })
+    pub async fn take(self: &Arc<Self>, host: DeviceId) -> Option<Place> {
+        let turn = {
+            let mut turns = self.turns.lock();
+            if turns.take_now(host) {
+                return Some(self.place(host, &turns));
+            }
+            let (ticket, turn) = oneshot::channel();
+            turns.ask(host, ticket);
+            turn
         };
-        let free = own.clone();
-        let own = own.acquire_owned().await?;
-        let is_wide = self.of_device - free.available_permits() <= WIDE;
-        Ok(Place { is_wide, _permits: [own, self.all.clone().acquire_owned().await?] })
+        self.hand_out();
+        turn.await.ok()
     }
-}
 
-impl Places {
+    /// One of this device's, if it may have one at once.
+    pub fn take_now(self: &Arc<Self>, host: DeviceId) -> Option<Place> {
+        let mut turns = self.turns.lock();
+        turns.take_now(host).then(|| self.place(host, &turns))
+    }
+
     /// Whether a connection may keep its place for what comes next: its device has few, and half of all are free.
     pub fn are_plenty(&self, host: DeviceId) -> bool {
-        let own = self.devices.lock().get(&host).and_then(Weak::upgrade);
-        let taken = own.map_or(0, |own| self.of_device - own.available_permits());
+        let turns = self.turns.lock();
         // Fewer than are wide: what is kept leaves some of those for what is under way.
-        taken < (WIDE / 2).min(self.of_device / 2) && self.all.available_permits() > self.of_all / 2
+        turns.has(host) < (WIDE / 2).min(self.of_device / 2) && turns.free() > self.of_all / 2
+    }
+
+    fn place(self: &Arc<Self>, host: DeviceId, turns: &Turns<oneshot::Sender<Place>>) -> Place {
+        Place { is_wide: turns.has(host) <= WIDE, places: self.clone(), host }
+    }
+
+    fn hand_out(self: &Arc<Self>) {
+        loop {
+            let (ticket, place) = {
+                let mut turns = self.turns.lock();
+                let Some((host, ticket)) = turns.next() else { return };
+                (ticket, self.place(host, &turns))
+            };
+            // Who stops waiting just now gives it back, and it is the next one's.
+            let _ = ticket.send(place);
+        }
     }
 }
 
-/// A connection's place.
+/// A descriptor's place.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Whether it is one of the first [`WIDE`].
+    /// Whether it is one of its device's first [`WIDE`].
     pub is_wide: bool,
-    _permits: [OwnedSemaphorePermit; 2],
+    places: Arc<Places>,
+    host: DeviceId,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.turns.lock().give_back(self.host, false);
+        self.places.hand_out();
+    }
+}
+
+/// A file that is open, and its place.
+#[derive(Debug)]
+pub(crate) struct PlacedFile {
+    file: File,
+    /// None: it is open for a moment.
+    _place: Option<Place>,
+}
+
+impl PlacedFile {
+    pub const fn new(file: File, place: Option<Place>) -> Self {
+        Self { file, _place: place }
+    }
+}
+
+impl Deref for PlacedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
 }
 
 #[cfg(test)]
@@ -70,32 +122,48 @@ mod tests {
 
     #[tokio::test]
     async fn a_device_has_so_many_places_and_leaves_others_theirs() {
-        let places = Places::new(3, 2);
+        let places = Places::new(40, 3);
         let [one, two] = [1, 2].map(|id| DeviceId([id; 20]));
-        let take = async |host| timeout(Duration::from_millis(1), places.take(host)).await.ok().and_then(Result::ok);
-        let (first, second) = (take(one).await, take(one).await);
-        assert!(first.is_some() && second.is_some() && take(one).await.is_none());
-        let other = take(two).await;
-        assert!(other.is_some() && take(two).await.is_none(), "all are taken");
-        drop(first);
-        assert!(take(two).await.is_some());
-        drop((second, other));
-        let (first, second) = (take(one).await, take(one).await);
-        assert!(first.is_some() && second.is_some() && take(one).await.is_none());
-        assert_eq!(places.devices.lock().len(), 1, "who has none is forgotten");
+        let take = async |host| timeout(Duration::from_millis(1), places.take(host)).await.ok().flatten();
+        let mut held = vec![take(one).await.unwrap(), take(one).await.unwrap(), take(one).await.unwrap()];
+        assert!(take(one).await.is_none() && places.take_now(one).is_none());
+        held.extend([take(two).await.unwrap(), take(two).await.unwrap(), take(two).await.unwrap()]);
+        let waiting = {
+            let places = places.clone();
+            tokio::spawn(async move { places.take(two).await })
+        };
+        tokio::task::yield_now().await;
+        drop(held.remove(0));
+        assert!(take(one).await.is_some(), "another waits for what this one gives back");
+        drop(held.pop());
+        drop(waiting.await.unwrap().expect("it is free"));
+        held.clear();
+        assert!(places.turns.lock().is_unused(), "who has none is forgotten");
+    }
+
+    /// Two devices that read none of their answers had all places of a relay with few.
+    #[tokio::test]
+    async fn devices_that_keep_all_they_can_leave_places_to_others() {
+        let (places, mut held) = (Places::new(512, 512), Vec::new());
+        for number in 0..16 {
+            let before = held.len();
+            held.extend(std::iter::from_fn(|| places.take_now(DeviceId([number; 20]))));
+            assert!(held.len() > before + 3, "{number}");
+        }
     }
 
     #[tokio::test]
     async fn what_is_kept_leaves_places_for_what_is_under_way() {
         let ([one, two], mut held) = ([1, 2].map(|id| DeviceId([id; 20])), Vec::new());
-        let places = Places::new(100, 80);
+        let places = Places::new(200, 160);
         for _ in 0..WIDE / 2 {
             assert!(places.are_plenty(one));
             held.push(places.take(one).await.unwrap());
         }
         assert!(!places.are_plenty(one) && places.are_plenty(two), "it has enough");
-        while held.len() < 50 {
-            held.push(places.take(one).await.unwrap());
+        for host in 3..8 {
+            let host = DeviceId([host; 20]);
+            held.extend((0..18).map(|_| places.take_now(host).unwrap()));
         }
         assert!(!places.are_plenty(two), "half of all are taken");
         held.truncate(1);

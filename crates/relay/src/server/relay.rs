@@ -99,29 +99,29 @@ impl Relay {
     /// If a file is missing or malformed, or a socket cannot be had.
     pub async fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
         let devices = Arc::new(Devices::open(&config.devices)?);
-        let stores = open_stores(config, &devices)?;
-        let cache = open_cache(config, &devices)?;
+        let defaults = ServerLimits::default();
+        let flows_of_device = defaults.flows_of_device;
+        let files = Places::new((hoop_carrier::descriptors() / 5).min(defaults.flows), flows_of_device);
+        let stores = open_stores(config, files.clone(), &devices)?;
+        let cache = open_cache(config, files, &devices)?;
         let (certificate, tls) = Renewed::open(&config.certificate, &config.key, tls)?;
         let listen = |source| hoop_http::ServeError { address: config.listen, source };
         let listener =
             Listener::bind_again(config.listen, &tls, reset_key(&config.key, config.listen)?).await.map_err(listen)?;
         let metrics = hoop_http::metrics::bind(config.admin).await?;
-        let defaults = ServerLimits::default();
-        // Half of the descriptors are for destinations; a flow that waits for its device holds one.
-        let flows = defaults.flows.min(hoop_carrier::descriptors() / 2);
+        // Half of the descriptors are for destinations, and a fifth is for files; a flow that waits for its device may hold some, in turns.
+        let connections = Places::new((hoop_carrier::descriptors() / 2).min(defaults.flows), flows_of_device);
         // The listener takes a quarter of them: before it is full, strangers make way. Carriers of QUIC take none.
         let websockets = defaults.websockets.min(hoop_carrier::descriptors() / 5);
         let carriers_of_device = defaults.carriers_of_device.min(websockets / 4);
-        let flows_of_device = defaults.flows_of_device.min(flows / 2);
-        let limits =
-            ServerLimits { flows, flows_of_device, websockets, carriers_of_device, offline: OFFLINE_MAX, ..defaults };
+        let limits = ServerLimits { websockets, carriers_of_device, offline: OFFLINE_MAX, ..defaults };
         let server = Server::new(ServerConfig { limits, ..ServerConfig::new(devices.clone()) });
         let egress = Arc::new(Egress {
             devices,
             allowed: config.allowed.clone(),
             port: listener.local_address().port(),
             lookups: Lookups::new(LOOKUPS, LOOKUPS_OF_DEVICE),
-            connections: Places::new(flows, flows_of_device),
+            connections,
             shares: Shares::new(config.shares),
             refusals: Refusals::default(),
             counters: Arc::default(),
@@ -189,11 +189,11 @@ impl Drop for ShutsDown {
 }
 
 /// The stores of uploads and answers, if there are to be any.
-fn open_stores(config: &RelayConfig, devices: &Devices) -> Result<Option<Stores>, RelayError> {
+fn open_stores(config: &RelayConfig, files: Arc<Places>, devices: &Devices) -> Result<Option<Stores>, RelayError> {
     let Some(store) = &config.store else { return Ok(None) };
     let known = devices.known();
     let is_known = |device| known.contains_key(&device);
-    let opened = ObjectStore::open(store, is_known).and_then(|answers| {
+    let opened = ObjectStore::open(store, files, is_known).and_then(|answers| {
         let uploads = UploadStore::open(&store.folder, &answers, is_known)?;
         Ok(Some(Stores { answers, uploads }))
     });
@@ -201,10 +201,11 @@ fn open_stores(config: &RelayConfig, devices: &Devices) -> Result<Option<Stores>
 }
 
 /// The cache, unless it is switched off.
-fn open_cache(config: &RelayConfig, devices: &Devices) -> Result<Option<Arc<Cache>>, RelayError> {
+fn open_cache(config: &RelayConfig, files: Arc<Places>, devices: &Devices) -> Result<Option<Arc<Cache>>, RelayError> {
     let folder = config.store.as_ref().map(|store| store.folder.join("cache"));
     let known = devices.known();
-    let opened = Cache::open(config.cache, folder.as_deref(), &config.allowed, |device| known.contains_key(&device));
+    let is_known = |device| known.contains_key(&device);
+    let opened = Cache::open(config.cache, folder.as_deref(), &config.allowed, files, is_known);
     opened.map_err(|source| RelayError::Store { path: folder.unwrap_or_default(), source })
 }
 

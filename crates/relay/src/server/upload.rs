@@ -104,7 +104,8 @@ impl With<'_> {
                 let (uploads, journal) = (stores.uploads.clone(), earlier.map(|(_, journal)| journal));
                 // What it is told holds for what it asks then.
                 let id = uploads.journal();
-                let found = spawn_blocking(move || uploads.take(of_upload, journal)).await;
+                let place = uploads.place(name.device, journal.is_none()).await;
+                let found = spawn_blocking(move || uploads.take(of_upload, journal, place)).await;
                 (found.unwrap_or(Found::Unknown), id)
             }
             None if earlier.is_some() => return Err(codes::UNKNOWN_EXCHANGE),

@@ -7,6 +7,7 @@ use super::entry::{Body, Entry, read_block};
 use super::index::OnDisk;
 use super::key::{Digest, Selector};
 use super::record::{BLOCK, RECORD_MAX, Record, TAIL};
+use crate::server::places::{Place, PlacedFile};
 use bytes::{Bytes, BytesMut};
 use hoop_endpoint::DeviceId;
 use parking_lot::Mutex;
@@ -47,7 +48,7 @@ pub(super) struct Disk {
 pub(super) struct Part {
     number: u64,
     path: PathBuf,
-    pub file: Arc<File>,
+    pub file: Arc<PlacedFile>,
     is_whole: bool,
 }
 
@@ -104,20 +105,20 @@ impl Disk {
         self.folder.join(format!("{number:016x}.{kind}"))
     }
 
-    /// Makes the file of an entry that is to come. `bytes`: how long it will be, as far as that is known. None: there is no room.
+    /// Makes the file of an entry that is to come. `bytes`: how long it will be, as far as that is known. `place`: none, if it is open for a moment. None: there is no room.
     ///
     /// # Errors
     /// If the disk fails.
-    pub(super) fn create(&self, bytes: u64) -> io::Result<Option<Part>> {
+    pub(super) fn create(&self, bytes: u64, place: Option<Place>) -> io::Result<Option<Part>> {
         if !self.has_room(bytes) {
             return Ok(None);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.path(number, "part");
-        let file = Arc::new(hoop_files::create(&path)?);
+        let file = Arc::new(PlacedFile::new(hoop_files::create(&path)?, place));
         let part = Part { number, path, file, is_whole: false };
         // A disk that is full is so at once, and not in the middle. Where a file system knows no such thing, it may be.
-        match fallocate(&*part.file, FallocateFlags::KEEP_SIZE, 0, bytes.max(1)) {
+        match fallocate(&**part.file, FallocateFlags::KEEP_SIZE, 0, bytes.max(1)) {
             Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG) => Ok(None),
             _ => Ok(Some(part)),
         }
@@ -147,15 +148,15 @@ impl Disk {
         Ok(OnDisk { number: part.number, bytes: on_disk(len) })
     }
 
-    /// Reads an entry. A body of at most `small` bytes is read with it.
+    /// Reads an entry. A body of at most `small` bytes is read with it; otherwise its file stays open, in this place.
     ///
     /// # Errors
     /// If the disk fails, or it is damaged.
-    pub(super) fn load(&self, number: u64, small: u64) -> io::Result<Entry> {
+    pub(super) fn load(&self, number: u64, small: u64, place: Option<Place>) -> io::Result<Entry> {
         let (record, file) = self.record(number)?;
         let body = match record.length <= small {
             true => Body::Memory(read_whole(&file, &record)?),
-            false => Body::Disk(Arc::new(file)),
+            false => Body::Disk(Arc::new(PlacedFile::new(file, place))),
         };
         Entry::new(record, body).ok_or_else(|| ErrorKind::InvalidData.into())
     }
@@ -250,7 +251,7 @@ mod tests {
         let mut sums = Sums::default();
         sums.push(body);
         (record.length, record.sums) = (body.len() as u64, sums.finish());
-        let part = disk.create(record.length).unwrap().unwrap();
+        let part = disk.create(record.length, None).unwrap().unwrap();
         part.file.write_all_at(body, 0).unwrap();
         disk.finish(part, &record).unwrap()
     }
@@ -271,7 +272,7 @@ mod tests {
             assert!(left.is_empty());
             let kept = [put(&disk, "http://a/1", b"one", None), put(&disk, "http://a/2", &[7; 600_000], Some(1))];
             put(&disk, "http://a/3", b"of a device that is gone", Some(2));
-            std::mem::forget(disk.create(10).unwrap().unwrap());
+            std::mem::forget(disk.create(10, None).unwrap().unwrap());
             fs::write(folder.join("0000000000000077.entry"), "no entry").unwrap();
             fs::write(folder.join("other"), "x").unwrap();
             kept
@@ -279,9 +280,9 @@ mod tests {
         let (disk, left) = open(&folder);
         assert_eq!(left.iter().map(|(on_disk, _)| *on_disk).collect::<Vec<_>>(), kept);
         assert_eq!(files(&folder), ["0000000000000000.entry", "0000000000000001.entry"]);
-        let small = disk.load(kept[0].number, 1_000).unwrap();
+        let small = disk.load(kept[0].number, 1_000, None).unwrap();
         assert!(matches!(&small.body, Body::Memory(body) if body == "one"));
-        assert!(matches!(disk.load(kept[1].number, 1_000).unwrap().body, Body::Disk(_)));
+        assert!(matches!(disk.load(kept[1].number, 1_000, None).unwrap().body, Body::Disk(_)));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&folder.join("0000000000000000.entry"))), (0o700, 0o600));
         drop(disk);
@@ -300,17 +301,17 @@ mod tests {
         let mut damaged = whole.clone();
         damaged[300_000] ^= 1;
         fs::write(&path, &damaged).unwrap();
-        assert!(disk.load(on_disk.number, 1 << 20).is_err());
-        let entry = disk.load(on_disk.number, 0).unwrap();
+        assert!(disk.load(on_disk.number, 1 << 20, None).is_err());
+        let entry = disk.load(on_disk.number, 0, None).unwrap();
         assert_eq!(entry.read(70).await.unwrap(), body[70..BLOCK]);
         assert!(entry.read(BLOCK as u64).await.is_err());
         assert_eq!(entry.read(BLOCK as u64 * 2).await.unwrap(), body[BLOCK * 2..]);
         for len in [0, 5, 600_000, whole.len() - 1] {
             fs::write(&path, &whole[..len]).unwrap();
-            assert!(disk.load(on_disk.number, 0).is_err(), "{len} bytes");
+            assert!(disk.load(on_disk.number, 0, None).is_err(), "{len} bytes");
         }
         fs::write(&path, [&whole[1..]].concat()).unwrap();
-        assert!(disk.load(on_disk.number, 0).is_err(), "its body is shorter");
+        assert!(disk.load(on_disk.number, 0, None).is_err(), "its body is shorter");
     }
 
     #[test]
@@ -318,10 +319,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (disk, _) = open(folder.path());
         let on_disk = put(&disk, "http://a/1", b"one", None);
-        let mut entry = disk.load(on_disk.number, 0).unwrap();
+        let mut entry = disk.load(on_disk.number, 0, None).unwrap();
         entry.record.came += 1_000;
         let again = disk.update(on_disk.number, &entry.record).unwrap();
-        let read = disk.load(again.number, 10).unwrap();
+        let read = disk.load(again.number, 10, None).unwrap();
         assert_eq!(read.record, entry.record);
         assert!(matches!(&read.body, Body::Memory(body) if body == "one"));
     }
@@ -330,7 +331,7 @@ mod tests {
     fn what_the_file_system_has_no_room_for_is_not_begun() {
         let folder = tempfile::tempdir().unwrap();
         let (disk, _) = open(folder.path());
-        assert!(disk.create(u64::MAX >> 2).unwrap().is_none());
+        assert!(disk.create(u64::MAX >> 2, None).unwrap().is_none());
         assert!(files(folder.path()).is_empty());
     }
 }

@@ -4,9 +4,9 @@
 
 use super::record::{BLOCK, Sums};
 use crate::server::objects::window::Window;
+use crate::server::places::PlacedFile;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) enum Next {
 struct State {
     window: Window,
     sums: Sums,
-    file: Option<Arc<File>>,
+    file: Option<Arc<PlacedFile>>,
     /// All before it is shown.
     shown: u64,
     end: Option<End>,
@@ -102,7 +102,7 @@ impl Draft {
     ///
     /// # Errors
     /// If the disk fails, or is full. What could not be put there stays in memory.
-    pub(super) async fn store(&self, file: &Arc<File>, is_all: bool) -> io::Result<()> {
+    pub(super) async fn store(&self, file: &Arc<PlacedFile>, is_all: bool) -> io::Result<()> {
         loop {
             let (start, pieces) = {
                 let state = self.state.lock();
@@ -194,7 +194,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_who_wait_read_the_same_whether_it_is_on_disk_or_not() {
-        let file = Arc::new(tempfile::tempfile().unwrap());
+        let file = Arc::new(PlacedFile::new(tempfile::tempfile().unwrap(), None));
         let body: Vec<u8> = (0..BLOCK * 3 + 1_000).map(|at| (at / 5) as u8).collect();
         for on_disk in [false, true] {
             let draft = Arc::new(Draft::new());
@@ -246,7 +246,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), "").unwrap();
         // It can be read alone.
-        let file = Arc::new(File::open(folder.path().join("file")).unwrap());
+        let file = Arc::new(PlacedFile::new(std::fs::File::open(folder.path().join("file")).unwrap(), None));
         let draft = Draft::new();
         draft.push(Bytes::from(vec![7; BLOCK + 1]), false);
         assert!(draft.store(&file, false).await.is_err());

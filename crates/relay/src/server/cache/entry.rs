@@ -1,8 +1,10 @@
 //! An answer that is kept: [`Entry`].
 
-use super::key::{Digest, Selector};
+use super::directives::Directives;
+use super::key::{Asker, Digest, Selector};
 use super::policy::{Policy, Times};
 use super::record::{BLOCK, Record};
+use crate::server::places::PlacedFile;
 use bytes::Bytes;
 use hoop_head::{decode_response, encode_response};
 use http::header::{AGE, AUTHORIZATION};
@@ -21,7 +23,7 @@ const ENTRY_BYTES: u64 = 4 << 10;
 #[derive(Clone, Debug)]
 pub(super) enum Body {
     Memory(Bytes),
-    Disk(Arc<File>),
+    Disk(Arc<PlacedFile>),
 }
 
 /// An answer that is kept.
@@ -97,6 +99,25 @@ pub(super) fn read_block(file: &File, start: u64, len: usize, sum: Option<u32>) 
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a body of the cache is damaged"));
     }
     Ok(bytes.into())
+}
+
+/// What an answer is kept as, before its body has come, if it is kept. `is_own`: for the device alone that has asked.
+pub(super) fn kept(
+    asker: &Asker,
+    asked: &HeaderMap,
+    is_own: bool,
+    (status, headers): (StatusCode, &HeaderMap),
+    times: Times,
+    place: Digest,
+) -> Option<(Record, Policy)> {
+    let directives = Directives::of(headers);
+    let (is_private, is_public) = (directives.has("private") || is_own, directives.has("public"));
+    let selector = Selector::of(asker, asked, headers, is_private, is_public).ok()?;
+    let policy = Policy::of(asked, status, headers, times, selector.owner.is_some());
+    if !policy.is_storable() {
+        return None;
+    }
+    Some((record(selector, asked.contains_key(AUTHORIZATION), (status, headers), times, place)?, policy))
 }
 
 /// What an answer is kept as, before its body has come. None: its head cannot be.

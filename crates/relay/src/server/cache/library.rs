@@ -10,6 +10,7 @@ use super::index::{ENTRIES_MAX, Found, Index, Limits};
 use super::key::{Asker, Digest};
 use super::record::{BLOCK, Record};
 use super::status::Forward;
+use crate::server::places::{Place, Places};
 use hoop_endpoint::DeviceId;
 use hoop_http::Lines;
 use http::HeaderMap;
@@ -50,6 +51,8 @@ pub(super) struct Library {
     limits: Limits,
     index: Arc<Mutex<Index<Arc<Entry>>>>,
     disk: Option<Arc<Disk>>,
+    /// Of files that are open.
+    files: Arc<Places>,
 }
 
 /// Room for a body that comes. It is given back when this is dropped.
@@ -58,6 +61,8 @@ pub(super) struct Room {
     index: Arc<Mutex<Index<Arc<Entry>>>>,
     pub bytes: u64,
     pub part: Option<Part>,
+    /// Of its file, which a small body has for a moment only.
+    place: Option<Place>,
 }
 
 impl Drop for Room {
@@ -88,6 +93,7 @@ impl Library {
         config: CacheConfig,
         folder: Option<&Path>,
         place: Digest,
+        files: Arc<Places>,
         is_known: impl Fn(DeviceId) -> bool,
     ) -> io::Result<Self> {
         let folder = folder.filter(|_| config.disk > 0);
@@ -100,7 +106,7 @@ impl Library {
             }
             Arc::new(disk)
         });
-        Ok(Self { limits, index: Arc::new(Mutex::new(index)), disk })
+        Ok(Self { limits, index: Arc::new(Mutex::new(index)), disk, files })
     }
 
     /// What an entry's place is ([`Disk::place`]).
@@ -150,7 +156,11 @@ impl Library {
         };
         let Some(disk) = self.disk.clone() else { return look(None, Forward::UriMiss) };
         let (index, small) = (self.index.clone(), self.small());
-        let loaded = spawn_blocking(move || match disk.load(on_disk.number, small) {
+        let place = self.files.take_now(asker.owner.device);
+        if place.is_none() && on_disk.bytes > small {
+            return look(None, Forward::UriMiss);
+        }
+        let loaded = spawn_blocking(move || match disk.load(on_disk.number, small, place) {
             Ok(entry) => {
                 let entry = Arc::new(entry);
                 if matches!(entry.body, Body::Memory(_)) {
@@ -172,24 +182,19 @@ impl Library {
         look(entry, why)
     }
 
-    /// Room for a body of so many bytes, as far as is known. `has_file`: it is too large for memory.
-    pub(super) async fn room(&self, bytes: u64, has_file: bool) -> Option<Room> {
-        let gone = self.index.lock().reserve(bytes)?;
-        let mut room = Room { index: self.index.clone(), bytes, part: None };
-        let Some(disk) = self.disk.clone() else { return Some(room) };
-        let made = spawn_blocking(move || {
-            disk.remove(&gone);
-            has_file.then(|| disk.create(bytes)).transpose()
-        });
-        match made.await.map_err(io::Error::other).flatten().inspect_err(warn).ok()? {
-            // The file system is full.
-            Some(None) => None,
-            Some(part @ Some(_)) => {
-                room.part = part;
-                Some(room)
-            }
-            None => Some(room),
-        }
+    /// Room for a body that this device has asked for. It grows with what comes.
+    pub(super) fn room(&self, device: DeviceId) -> Room {
+        let place = self.disk.as_ref().and_then(|_| self.files.take_now(device));
+        Room { index: self.index.clone(), bytes: 0, part: None, place }
+    }
+
+    /// Has a file for a body that is too large for memory. False: there is no room.
+    pub(super) async fn make_file(&self, room: &mut Room) -> bool {
+        let (Some(disk), Some(place)) = (self.disk.clone(), room.place.take()) else { return false };
+        let bytes = room.bytes;
+        let made = spawn_blocking(move || disk.create(bytes, Some(place))).await.map_err(io::Error::other).flatten();
+        room.part = made.inspect_err(warn).ok().flatten();
+        room.part.is_some()
     }
 
     /// Has more room for a body than it had. Whether there is any.
@@ -197,6 +202,10 @@ impl Library {
         let Some(gone) = self.index.lock().reserve(bytes) else { return false };
         room.bytes += bytes;
         let Some(disk) = self.disk.clone() else { return true };
+        if room.part.is_none() {
+            self.remove_files(gone).await;
+            return true;
+        }
         let has_room = spawn_blocking(move || {
             disk.remove(&gone);
             disk.has_room(bytes)
@@ -240,9 +249,9 @@ impl Library {
         let keeping = spawn_blocking(move || {
             let on_disk = disk.as_ref().map(|disk| {
                 if let Some(whole) = &whole {
-                    part = disk.create(whole.len() as u64)?;
+                    part = disk.create(whole.len() as u64, None)?;
                     if let Some(part) = &part {
-                        std::os::unix::fs::FileExt::write_all_at(&*part.file, whole, 0)?;
+                        std::os::unix::fs::FileExt::write_all_at(&**part.file, whole, 0)?;
                     }
                 }
                 part.map(|part| disk.finish(part, &record)).transpose()
@@ -329,12 +338,14 @@ mod tests {
     use std::time::SystemTime;
 
     fn open(config: CacheConfig, folder: &Path) -> Library {
-        Library::open(config, Some(folder), Digest::default(), |_| true).unwrap()
+        Library::open(config, Some(folder), Digest::default(), Places::new(100, 100), |_| true).unwrap()
     }
+
+    const DEVICE: DeviceId = DeviceId([1; 20]);
 
     fn request(number: usize) -> (request::Parts, Asker) {
         let (request, ()) = Request::get(format!("http://a.example/{number}")).body(()).unwrap().into_parts();
-        let asker = Asker::of(&request, DeviceId([1; 20]));
+        let asker = Asker::of(&request, DEVICE);
         (request, asker)
     }
 
@@ -347,7 +358,10 @@ mod tests {
         let record = entry::record(selector, false, (StatusCode::OK, &answer), times, library.place()).unwrap();
         let draft = Draft::new();
         draft.push(Bytes::copy_from_slice(body), true);
-        let room = library.room(body.len() as u64, has_file).await.ok_or(io::ErrorKind::StorageFull)?;
+        let mut room = library.room(asker.owner.device);
+        if !library.grow(&mut room, body.len() as u64).await || (has_file && !library.make_file(&mut room).await) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let kept = library.keep(record, &draft, room, || true, || {}).await;
         draft.end(End::Whole);
         kept
@@ -395,7 +409,7 @@ mod tests {
         keep(&library, 2, b"in memory", false).await.unwrap();
         assert_eq!(library.usage().2, 2);
         assert!(matches!(&find(&library, 2).await.unwrap().body, Body::Memory(body) if body == "in memory"));
-        assert!(library.room(1 << 20, true).await.is_none(), "and nothing that does not");
+        assert!(!library.make_file(&mut library.room(DEVICE)).await, "and nothing that does not");
     }
 
     #[tokio::test]
@@ -403,16 +417,15 @@ mod tests {
         for config in [CacheConfig { disk: 8 << 20, memory: 0 }, CacheConfig { disk: 0, memory: 8 << 20 }] {
             let folder = tempfile::tempdir().unwrap();
             let library = open(config, folder.path());
-            let mut rooms = Vec::new();
-            while let Some(room) = library.room(1 << 20, false).await {
-                rooms.push(room);
+            let mut rooms: Vec<_> = (0..4).map(|_| library.room(DEVICE)).collect();
+            for room in &mut rooms {
+                assert!(library.grow(room, 1 << 20).await);
             }
-            assert_eq!(rooms.len(), 4);
             assert!(!library.grow(&mut rooms[0], 1).await);
             rooms.pop();
             assert!(library.grow(&mut rooms[0], 1 << 20).await);
             rooms.clear();
-            assert!(library.room(4 << 20, false).await.is_some());
+            assert!(library.grow(&mut library.room(DEVICE), 4 << 20).await);
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Answers that are kept for the next who asks (RFC 9111): [`Cache`].
 //!
-//! Rooms, each importing only those before it: `directives`, `status`, `policy`, `key`, `record`, `index`, `entry`, `disk`, `reply`, `draft`, `library`, `flight`, `serve`.
+//! Rooms, each importing only those before it: `directives`, `status`, `policy`, `key`, `record`, `index`, `entry`, `disk`, `reply`, `draft`, `library`, `flight`, `serve`; `fuzzing` is for tests alone.
 
 mod directives;
 mod disk;
 mod draft;
 mod entry;
 mod flight;
+pub mod fuzzing;
 mod index;
 mod key;
 mod library;

@@ -67,7 +67,17 @@ impl Record {
             content.extend_from_slice(&length(part));
             content.extend_from_slice(part);
         }
-        [&MAGIC[..], digest(&SHA256, &content).as_ref(), &content, &length(&content), END].concat()
+        Self::sealed(&content)
+    }
+
+    /// Content with what tells whether it is whole.
+    pub(super) fn sealed(content: &[u8]) -> Vec<u8> {
+        [&MAGIC[..], digest(&SHA256, content).as_ref(), content, &length(content), END].concat()
+    }
+
+    /// The content of a whole one.
+    pub(super) fn content(record: &[u8]) -> &[u8] {
+        record.get(MAGIC.len() + SHA256_OUTPUT_LEN..record.len() - TAIL).unwrap_or_default()
     }
 
     /// How long a whole record is whose last [`TAIL`] bytes are these.

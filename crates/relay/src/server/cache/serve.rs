@@ -6,7 +6,7 @@ use super::directives::Directives;
 use super::draft::{Draft, End, Next};
 use super::entry::{self, Entry};
 use super::flight::{Boarded, Came, Coming, Flight, Flights, Head, PATIENCE, Seat};
-use super::key::{Asker, Digest, Selector, target};
+use super::key::{Asker, Digest, target};
 use super::library::{CacheConfig, Library, Look, Room, STEP_MAX, STEP_MIN};
 use super::policy::{Policy, Times};
 use super::record::Record;
@@ -20,12 +20,13 @@ use crate::server::fetch::{Source, bring, encode, fetch, pass_on, settle, split}
 use crate::server::metrics::{CacheCounters, CacheFigures};
 use crate::server::objects::Object;
 use crate::server::origins::{Origins, asks_for_connection};
+use crate::server::places::Places;
 use bytes::Bytes;
 use hoop_endpoint::DeviceId;
 use hoop_http::empty;
 use http::header::{
-    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, DATE, ETAG, HOST,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, LOCATION, SET_COOKIE, VIA,
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, DATE, ETAG, HOST, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, LAST_MODIFIED, LOCATION, SET_COOKIE, VIA,
 };
 use http::uri::Uri;
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Version as HttpVersion, request, response};
@@ -100,17 +101,7 @@ impl Errand {
 
     /// What an answer is kept as, if it is.
     fn record(&self, status: StatusCode, headers: &HeaderMap, times: Times, place: Digest) -> Option<(Record, Policy)> {
-        let directives = Directives::of(headers);
-        let asked = &self.request.headers;
-        let (is_private, is_public) = (directives.has("private") || self.was_used, directives.has("public"));
-        let selector = Selector::of(&self.asker, asked, headers, is_private, is_public).ok()?;
-        let policy = Policy::of(asked, status, headers, times, selector.owner.is_some());
-        if !policy.is_storable() {
-            return None;
-        }
-        let has_authorization = asked.contains_key(AUTHORIZATION);
-        let record = entry::record(selector, has_authorization, (status, headers), times, place)?;
-        Some((record, policy))
+        entry::kept(&self.asker, &self.request.headers, self.was_used, (status, headers), times, place)
     }
 }
 
@@ -146,13 +137,14 @@ impl Cache {
         config: CacheConfig,
         folder: Option<&Path>,
         allowed: &Allowed,
+        files: Arc<Places>,
         is_known: impl Fn(DeviceId) -> bool,
     ) -> io::Result<Option<Arc<Self>>> {
         if config.memory == 0 && (config.disk == 0 || folder.is_none()) {
             return Ok(None);
         }
         let place = Digest::of([format!("{allowed:?}").as_bytes()]);
-        let library = Library::open(config, folder, place, is_known)?;
+        let library = Library::open(config, folder, place, files, is_known)?;
         let drafts = Arc::new(Semaphore::new(DRAFTS_MAX));
         let (flights, tasks, counters) = (Flights::default(), Mutex::default(), CacheCounters::default());
         Ok(Some(Arc::new(Self { library, flights, drafts, tasks, counters })))
@@ -551,12 +543,7 @@ impl Cache {
         }
         let draft = self.drafts.clone().try_acquire_owned();
         let kept = record.filter(|_| is_right).zip(draft.ok());
-        let is_large = |length: u64| self.library.has_disk() && length > self.library.small();
-        let room = match &kept {
-            Some(_) => self.library.room(length.unwrap_or(0), length.is_some_and(is_large)).await,
-            None => None,
-        };
-        let (Some(((record, policy), _draft)), Some(room)) = (kept, room) else {
+        let Some(((record, policy), _draft)) = kept else {
             let is_gone = |stale: &&Arc<Entry>| !head.status.is_server_error() && !errand.spares(stale);
             if let Some(stale) = errand.stale.as_ref().filter(is_gone) {
                 // The origin has another answer now.
@@ -575,6 +562,7 @@ impl Cache {
         let (draft, rest) = (Draft::new(), Mutex::new(None));
         let coming = Arc::new(Coming { head, record, policy, length, draft, rest, status });
         flight.came.send_replace(Some(Came::Comes(coming.clone())));
+        let room = self.library.room(errand.asker.owner.device);
         let end = self.bring(flight, &coming, source, room).await;
         self.flights.land(flight);
         coming.draft.end(end);
@@ -619,17 +607,16 @@ impl Cache {
     async fn has_room(&self, coming: &Coming, room: &mut Room) -> bool {
         let (draft, len) = (&coming.draft, coming.draft.len());
         if len > room.bytes {
-            // As much again as there is, so that a short body has nothing else make way.
-            let step = room.bytes.clamp(STEP_MIN, STEP_MAX).max(len - room.bytes);
+            // As much again as there is, and no more than is to come: a body has nothing make way for what never comes.
+            let left = coming.length.map_or(u64::MAX, |length| length.saturating_sub(room.bytes));
+            let step = room.bytes.clamp(STEP_MIN, STEP_MAX).min(left).max(len - room.bytes);
             if len > self.library.entry_max() || !self.library.grow(room, step).await {
                 return false;
             }
         }
-        if self.library.has_disk() && len > self.library.small() && room.part.is_none() {
-            match self.library.room(0, true).await {
-                Some(mut of_file) => room.part = of_file.part.take(),
-                None => return false,
-            }
+        let needs_file = self.library.has_disk() && len > self.library.small() && room.part.is_none();
+        if needs_file && !self.library.make_file(room).await {
+            return false;
         }
         let Some(part) = &room.part else { return true };
         let stored = draft.store(&part.file, false).await;

@@ -4,6 +4,7 @@
 //! `ID.whole`. A process that is killed loses none of this; after a power cut nothing is believed, since nothing is synced: the heads name the boot that they were written in.
 
 use super::room::Lease;
+use crate::server::places::{Place as FilePlace, PlacedFile};
 use bytes::Bytes;
 use hoop_endpoint::FlowName;
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
@@ -94,7 +95,7 @@ pub(super) struct ObjectFile {
     place: Place,
     /// None: it was removed.
     lease: Option<Lease>,
-    body: Arc<File>,
+    body: Arc<PlacedFile>,
     /// All before it is a hole, or was never written.
     punched: u64,
     is_whole: bool,
@@ -114,7 +115,13 @@ impl ObjectFile {
     ///
     /// # Errors
     /// If the disk fails.
-    pub(super) fn create(place: Place, mut lease: Lease, heads: &Heads, boot: &str) -> io::Result<Option<Self>> {
+    pub(super) fn create(
+        place: Place,
+        mut lease: Lease,
+        of_file: FilePlace,
+        heads: &Heads,
+        boot: &str,
+    ) -> io::Result<Option<Self>> {
         if !lease.grow(FILES_BYTES) {
             return Ok(None);
         }
@@ -126,12 +133,12 @@ impl ObjectFile {
         let body =
             written.and_then(|()| File::options().read(true).write(true).create_new(true).open(place.path("part")));
         let body = body.inspect_err(|_| place.remove())?;
-        let punched = heads.first - heads.first % HOLE;
-        Ok(Some(Self { place, lease: Some(lease), body: Arc::new(body), punched, is_whole: false }))
+        let (punched, body) = (heads.first - heads.first % HOLE, Arc::new(PlacedFile::new(body, Some(of_file))));
+        Ok(Some(Self { place, lease: Some(lease), body, punched, is_whole: false }))
     }
 
-    /// Finds what an earlier process has left of the same boot. None: there is nothing that could be used.
-    pub(super) fn find(place: Place, lease: Lease, boot: &str) -> Option<Left> {
+    /// Finds what an earlier process has left of the same boot. None: there is nothing that could be used. `of_file`: none, if it is only looked at.
+    pub(super) fn find(place: Place, lease: Lease, of_file: Option<FilePlace>, boot: &str) -> Option<Left> {
         let head = place.path("head");
         let heads = (fs::metadata(&head).ok()?.len() <= HEADS_MAX).then(|| fs::read(&head).ok()).flatten()?;
         let heads = Heads::decode(&heads, boot)?;
@@ -140,7 +147,7 @@ impl ObjectFile {
         let end = body.metadata().ok().map(|body| body.len()).filter(|end| *end >= heads.first)?;
         // What was released before is a hole, where the file system tells.
         let first = seek(&body, SeekFrom::Data(0)).unwrap_or(0).clamp(heads.first, end);
-        let (punched, body) = (first - first % HOLE, Arc::new(body));
+        let (punched, body) = (first - first % HOLE, Arc::new(PlacedFile::new(body, of_file)));
         Some(Left { file: Self { place, lease: Some(lease), body, punched, is_whole }, heads, end, is_whole })
     }
 
@@ -151,7 +158,7 @@ impl ObjectFile {
     }
 
     /// What reads the body.
-    pub(super) fn body(&self) -> Arc<File> {
+    pub(super) fn body(&self) -> Arc<PlacedFile> {
         self.body.clone()
     }
 
@@ -181,7 +188,7 @@ impl ObjectFile {
         let Some(len) = to.checked_sub(self.punched).filter(|len| *len > 0) else { return };
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Where a file system makes no holes, it stays until the object goes.
-        if fallocate(&*self.body, flags, self.punched, len).is_ok() {
+        if fallocate(&**self.body, flags, self.punched, len).is_ok() {
             self.lease.iter_mut().for_each(|lease| lease.shrink(len));
         }
         self.punched = to;

@@ -6,11 +6,11 @@ use super::file::{Heads, Left, ObjectFile};
 use super::store::ObjectStore;
 use super::window::Window;
 use crate::codes;
+use crate::server::places::PlacedFile;
 use bytes::Bytes;
 use hoop_endpoint::FlowName;
 use hoop_http::Lines;
 use parking_lot::Mutex;
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ struct State {
     end: Option<Result<(), u64>>,
     /// All before it was passed on.
     passed: u64,
-    body: Option<Arc<File>>,
+    body: Option<Arc<PlacedFile>>,
 }
 
 impl Object {
@@ -77,8 +77,8 @@ impl Object {
 
     /// What an earlier process has left, for whom has all before `from`. None: something between is missing.
     pub(crate) async fn resume(name: FlowName, from: u64, store: &Arc<ObjectStore>) -> Option<Self> {
-        let finding = store.clone();
-        let left = spawn_blocking(move || finding.take_left(name)).await.ok()??;
+        let (of_file, finding) = (store.shared().0.file(name.device).await?, store.clone());
+        let left = spawn_blocking(move || finding.take_left(name, of_file)).await.ok()??;
         let Left { file, heads, end, is_whole } = left;
         if !(heads.first..=end).contains(&from) {
             let _ = spawn_blocking(move || file.discard()).await;
@@ -324,7 +324,7 @@ fn mark_if_whole(state: &Mutex<State>, file: &mut Option<ObjectFile>) {
     file.iter_mut().filter(|_| is_whole).for_each(ObjectFile::mark_whole);
 }
 
-async fn read(body: Arc<File>, from: u64, len: u64) -> Result<Bytes, u64> {
+async fn read(body: Arc<PlacedFile>, from: u64, len: u64) -> Result<Bytes, u64> {
     let len = usize::try_from(len).unwrap_or(usize::MAX).min(STEP);
     let read = spawn_blocking(move || {
         let mut bytes = vec![0; len];
@@ -359,6 +359,7 @@ fn write(
 mod tests {
     use super::super::room::StoreConfig;
     use super::*;
+    use crate::server::places::Places;
     use hoop_endpoint::{DeviceId, FlowId};
     use std::path::Path;
 
@@ -367,7 +368,7 @@ mod tests {
 
     fn store(folder: &Path, bytes: u64) -> Arc<ObjectStore> {
         let config = StoreConfig { bytes, bytes_of_device: bytes, ..StoreConfig::new(folder) };
-        ObjectStore::open(&config, |device| device == NAME.device).unwrap()
+        ObjectStore::open(&config, Places::new(100, 100), |device| device == NAME.device).unwrap()
     }
 
     fn object(store: Option<Arc<ObjectStore>>) -> Object {
@@ -478,7 +479,7 @@ mod tests {
         };
         leave().await;
         assert_eq!(files(), 2);
-        drop(ObjectStore::open(&StoreConfig::new(folder.path()), |_| false).unwrap());
+        drop(ObjectStore::open(&StoreConfig::new(folder.path()), Places::new(1, 1), |_| false).unwrap());
         assert_eq!(files(), 0, "the device is not known any more");
         leave().await;
         let kept = store(folder.path(), 1 << 30);

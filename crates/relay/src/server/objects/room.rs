@@ -1,5 +1,6 @@
 //! How much of the disk the objects of a relay may take, and those of each device: [`Room`], of which each object has a [`Lease`].
 
+use crate::server::places::{Place, Places};
 use hoop_endpoint::{DeviceId, FlowName};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -34,6 +35,8 @@ impl StoreConfig {
 #[derive(Debug)]
 pub(in crate::server) struct Room {
     limits: StoreConfig,
+    /// Of files that are open.
+    files: Arc<Places>,
     used: Mutex<Used>,
 }
 
@@ -58,8 +61,18 @@ impl Used {
 
 impl Room {
     /// With nothing in it.
-    pub(in crate::server) fn new(limits: StoreConfig) -> Arc<Self> {
-        Arc::new(Self { limits, used: Mutex::default() })
+    pub(in crate::server) fn new(limits: StoreConfig, files: Arc<Places>) -> Arc<Self> {
+        Arc::new(Self { limits, files, used: Mutex::default() })
+    }
+
+    /// Waits until a device may have one file more open.
+    pub(in crate::server) async fn file(&self, device: DeviceId) -> Option<Place> {
+        self.files.take(device).await
+    }
+
+    /// A place for one file more of a device, if it may have one at once.
+    pub(in crate::server) fn file_now(&self, device: DeviceId) -> Option<Place> {
+        self.files.take_now(device)
     }
 
     /// A lease of nothing, for a device.
@@ -150,7 +163,8 @@ mod tests {
     #[test]
     fn one_device_leaves_room_to_others_and_gives_back_what_it_had() {
         let [one, two] = [1, 2].map(|id| DeviceId([id; 20]));
-        let room = Room::new(StoreConfig { bytes: 100, bytes_of_device: 60, ..StoreConfig::new(".") });
+        let room =
+            Room::new(StoreConfig { bytes: 100, bytes_of_device: 60, ..StoreConfig::new(".") }, Places::new(1, 1));
         let (mut first, mut second, mut third) = (room.lease(one), room.lease(one), room.lease(two));
         assert!(first.take(40) && second.take(20) && !second.take(1), "of one device");
         assert!(third.take(40) && !third.take(1), "of all");
@@ -165,7 +179,8 @@ mod tests {
 
     #[test]
     fn what_is_left_counts_until_it_is_taken_or_forgotten() {
-        let room = Room::new(StoreConfig { bytes: 100, bytes_of_device: 100, ..StoreConfig::new(".") });
+        let room =
+            Room::new(StoreConfig { bytes: 100, bytes_of_device: 100, ..StoreConfig::new(".") }, Places::new(1, 1));
         let names = [1, 2].map(|id| FlowName { device: DeviceId([id; 20]), flow: FlowId(7) });
         for name in names {
             let mut lease = room.lease(name.device);

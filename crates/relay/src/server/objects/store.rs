@@ -4,6 +4,7 @@
 
 use super::file::{Heads, Left, ObjectFile, Place};
 use super::room::{Room, StoreConfig};
+use crate::server::places::{Place as FilePlace, Places};
 use hoop_endpoint::{DeviceId, FlowId, FlowName};
 use std::fs::{self, File};
 use std::io;
@@ -36,13 +37,17 @@ impl ObjectStore {
     ///
     /// # Errors
     /// If the folder cannot be used, or another process uses it.
-    pub(crate) fn open(config: &StoreConfig, is_known: impl Fn(DeviceId) -> bool) -> io::Result<Arc<Self>> {
+    pub(crate) fn open(
+        config: &StoreConfig,
+        files: Arc<Places>,
+        is_known: impl Fn(DeviceId) -> bool,
+    ) -> io::Result<Arc<Self>> {
         hoop_files::folder(&config.folder)?;
         let lock = hoop_files::lock(&config.folder.join(LOCK)).map_err(io::Error::other)?;
         let folder = config.folder.join("objects");
         hoop_files::folder(&folder)?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
-        let room = Room::new(config.clone());
+        let room = Room::new(config.clone(), files);
         let store = Self { folder, room, boot, begun: Instant::now(), _lock: lock };
         for of_device in fs::read_dir(&store.folder)? {
             store.find_left(&of_device?.path(), &is_known);
@@ -59,7 +64,7 @@ impl ObjectStore {
             if self.room.is_left(name) {
                 continue;
             }
-            let find = || ObjectFile::find(self.place(name), self.room.lease(device), &self.boot);
+            let find = || ObjectFile::find(self.place(name), self.room.lease(device), None, &self.boot);
             let usable = (!self.boot.is_empty() && is_known(device)).then(find).flatten();
             // Dropped, it is left.
             if !usable.is_some_and(|mut left| left.file.count()) {
@@ -75,18 +80,19 @@ impl ObjectStore {
         Place::new(&self.folder, name)
     }
 
-    /// Makes an object's files. None: there is no room.
+    /// Makes an object's files. None: there is no room, or its device has too many open.
     ///
     /// # Errors
     /// If the disk fails.
     pub(super) fn create(&self, name: FlowName, heads: &Heads) -> io::Result<Option<ObjectFile>> {
-        ObjectFile::create(self.place(name), self.room.lease(name.device), heads, &self.boot)
+        let Some(of_file) = self.room.file_now(name.device) else { return Ok(None) };
+        ObjectFile::create(self.place(name), self.room.lease(name.device), of_file, heads, &self.boot)
     }
 
     /// What an earlier process has left of this object, for whoever asks first.
-    pub(super) fn take_left(&self, name: FlowName) -> Option<Left> {
+    pub(super) fn take_left(&self, name: FlowName, of_file: FilePlace) -> Option<Left> {
         let lease = self.room.take_left(name)?;
-        let left = ObjectFile::find(self.place(name), lease, &self.boot);
+        let left = ObjectFile::find(self.place(name), lease, Some(of_file), &self.boot);
         if left.is_none() {
             self.place(name).remove();
         }

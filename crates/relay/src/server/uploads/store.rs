@@ -10,6 +10,7 @@ use crate::server::objects::ObjectStore;
 use crate::server::objects::file::{FILES_BYTES, HEADS_MAX, Heads};
 use crate::server::objects::room::{Lease, Room};
 use crate::server::objects::store::{LEFT_MAX, flow_of, folder_of};
+use crate::server::places::{Place, PlacedFile};
 use crate::upload::JournalId;
 use bytes::Bytes;
 use hoop_endpoint::{DeviceId, FlowName};
@@ -71,6 +72,8 @@ pub(crate) enum Found {
 pub(crate) struct Hold {
     store: Arc<UploadStore>,
     name: FlowName,
+    /// Of the file that is to be.
+    place: Option<Place>,
 }
 
 impl Drop for Hold {
@@ -172,8 +175,13 @@ impl UploadStore {
         self.journal.renew()
     }
 
-    /// What there is of an upload. `journal`: that of the relay which had it; none: it is a new one.
-    pub(crate) fn take(self: &Arc<Self>, name: FlowName, journal: Option<JournalId>) -> Found {
+    /// Waits until a device may have one upload more. None, without waiting, for one that is new: there is no room for it.
+    pub(crate) async fn place(&self, device: DeviceId, is_new: bool) -> Option<Place> {
+        if is_new { self.room.file_now(device) } else { self.room.file(device).await }
+    }
+
+    /// What there is of an upload. `journal`: that of the relay which had it; none: it is a new one. `place`: of its file.
+    pub(crate) fn take(self: &Arc<Self>, name: FlowName, journal: Option<JournalId>, place: Option<Place>) -> Found {
         let mut uploads = self.uploads.lock();
         let lease = match uploads.get(&name) {
             Some(Entry::Held) => return Found::Unknown,
@@ -188,8 +196,11 @@ impl UploadStore {
             None => return Found::Nothing,
         };
         drop(uploads);
-        let hold = Hold { store: self.clone(), name };
-        let Some(lease) = lease else { return Found::New(hold) };
+        let mut hold = Hold { store: self.clone(), name, place: None };
+        let Some(lease) = lease else {
+            hold.place = place;
+            return Found::New(hold);
+        };
         let Some(OnDisk { body, is_sent, head, .. }) = self.find(name) else {
             match self.journal.renew() {
                 Ok(()) => self.remove(name),
@@ -201,7 +212,8 @@ impl UploadStore {
             return Found::Unknown;
         };
         let came = body.metadata().map_or(0, |body| body.len());
-        Found::Left(Upload { hold, lease: Some(lease), body: Arc::new(body), came, is_sent, is_owned: true }, head)
+        let body = Arc::new(PlacedFile::new(body, place));
+        Found::Left(Upload { hold, lease: Some(lease), body, came, is_sent, is_owned: true }, head)
     }
 
     /// Removes what was left of devices that are gone, or of all once it has been there for too long.
@@ -265,7 +277,8 @@ impl Hold {
     ///
     /// # Errors
     /// If the disk fails.
-    pub(crate) fn create(self, head: Bytes, length: u64) -> io::Result<Option<Upload>> {
+    pub(crate) fn create(mut self, head: Bytes, length: u64) -> io::Result<Option<Upload>> {
+        let Some(place) = self.place.take() else { return Ok(None) };
         let (store, name) = (&self.store, self.name);
         let mut lease = store.room.lease(name.device);
         if !lease.grow((FILES_BYTES + head.len() as u64).saturating_add(length)) {
@@ -287,7 +300,7 @@ impl Hold {
             store.remove(name);
             return Ok(None);
         }
-        let body = Arc::new(body);
+        let body = Arc::new(PlacedFile::new(body, Some(place)));
         Ok(Some(Upload { lease: Some(lease), body, came: 0, is_sent: false, is_owned: false, hold: self }))
     }
 }
@@ -298,7 +311,7 @@ pub(crate) struct Upload {
     hold: Hold,
     /// None: it was removed.
     lease: Option<Lease>,
-    body: Arc<File>,
+    body: Arc<PlacedFile>,
     came: u64,
     is_sent: bool,
     /// A flow has it. One that was made for a flow which is over by then is not left.
@@ -353,7 +366,7 @@ impl Upload {
     /// # Errors
     /// If the disk fails.
     pub(crate) fn mark_sent(&mut self) -> io::Result<()> {
-        let Hold { store, name } = &self.hold;
+        let Hold { store, name, .. } = &self.hold;
         if !self.is_sent {
             fs::rename(store.path(*name, "body"), store.path(*name, "sent"))?;
             self.is_sent = true;
@@ -372,7 +385,7 @@ impl Upload {
     /// Removes it. `renews`: it was passed on perhaps, and its device may ask what became of it.
     pub(crate) async fn discard(mut self, renews: bool) {
         let _ = spawn_blocking(move || {
-            let Hold { store, name } = &self.hold;
+            let Hold { store, name, .. } = &self.hold;
             match if renews { store.journal.renew() } else { Ok(()) } {
                 Ok(()) => {
                     store.remove(*name);
@@ -388,7 +401,7 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         let Some(lease) = self.lease.take() else { return };
-        let Hold { store, name } = &self.hold;
+        let Hold { store, name, .. } = &self.hold;
         match self.is_owned {
             true => drop(store.uploads.lock().insert(*name, Entry::Left(lease))),
             false => store.remove(*name),
@@ -399,7 +412,7 @@ impl Drop for Upload {
 /// A body that is on disk. It holds no file: a web server over HTTP/2 that reads nothing may hold this for long.
 #[derive(Debug)]
 struct FileBody {
-    file: Weak<File>,
+    file: Weak<PlacedFile>,
     at: u64,
     length: u64,
     reading: Option<JoinHandle<io::Result<Bytes>>>,
@@ -441,6 +454,7 @@ impl http_body::Body for FileBody {
 mod tests {
     use super::*;
     use crate::server::objects::StoreConfig;
+    use crate::server::places::Places;
     use hoop_endpoint::FlowId;
     use http_body_util::BodyExt as _;
 
@@ -449,13 +463,17 @@ mod tests {
     fn open(folder: &Path, bytes: u64) -> (Arc<ObjectStore>, Arc<UploadStore>) {
         let config = StoreConfig { bytes, bytes_of_device: bytes, ..StoreConfig::new(folder) };
         let is_known = |device| device == NAME.device;
-        let answers = ObjectStore::open(&config, is_known).unwrap();
+        let answers = ObjectStore::open(&config, Places::new(100, 100), is_known).unwrap();
         let uploads = UploadStore::open(folder, &answers, is_known).unwrap();
         (answers, uploads)
     }
 
+    fn take(store: &Arc<UploadStore>, name: FlowName, journal: Option<JournalId>) -> Found {
+        store.take(name, journal, store.room.file_now(name.device))
+    }
+
     fn begin(store: &Arc<UploadStore>) -> Upload {
-        let Found::New(hold) = store.take(NAME, None) else { panic!("it is new") };
+        let Found::New(hold) = take(store, NAME, None) else { panic!("it is new") };
         let mut upload = hold.create(Bytes::from_static(b"head"), 10).unwrap().expect("there is room");
         upload.own();
         upload
@@ -467,12 +485,12 @@ mod tests {
         let (answers, store) = open(folder.path(), 1 << 30);
         let journal = store.journal();
         let mut upload = begin(&store);
-        assert!(matches!(store.take(NAME, Some(journal)), Found::Unknown), "a flow has it");
+        assert!(matches!(take(&store, NAME, Some(journal)), Found::Unknown), "a flow has it");
         upload.put(vec![Bytes::from_static(b"01"), Bytes::from_static(b"234")]).await.unwrap();
         drop((upload, store, answers));
         let (_answers, store) = open(folder.path(), 1 << 30);
         assert_eq!(store.journal(), journal);
-        let Found::Left(mut upload, head) = store.take(NAME, Some(journal)) else { panic!("it is there") };
+        let Found::Left(mut upload, head) = take(&store, NAME, Some(journal)) else { panic!("it is there") };
         assert_eq!((upload.came(), upload.is_sent(), &head[..]), (5, false, &b"head"[..]));
         // As for a device that has not heard of the process before.
         upload.begin_again().unwrap();
@@ -480,13 +498,13 @@ mod tests {
         upload.put(vec![Bytes::from_static(b"56789")]).await.unwrap();
         upload.mark_sent().unwrap();
         drop(upload);
-        let Found::Left(upload, _) = store.take(NAME, None) else { panic!("it is there") };
+        let Found::Left(upload, _) = take(&store, NAME, None) else { panic!("it is there") };
         assert!(upload.is_sent());
         assert_eq!(upload.body().collect().await.unwrap().to_bytes(), &b"0123456789"[..]);
         upload.discard(false).await;
         assert_eq!(store.journal(), journal, "its device has the answer");
         assert_eq!(store.room.usage(), (0, 0));
-        assert!(matches!(store.take(NAME, Some(journal)), Found::New(_)));
+        assert!(matches!(take(&store, NAME, Some(journal)), Found::New(_)));
     }
 
     #[tokio::test]
@@ -497,7 +515,7 @@ mod tests {
         let mut upload = begin(&store);
         upload.mark_sent().unwrap();
         upload.discard(true).await;
-        assert!(matches!(store.take(NAME, Some(journal)), Found::Nothing));
+        assert!(matches!(take(&store, NAME, Some(journal)), Found::Nothing));
         for is_damaged in [true, false] {
             let journal = store.journal();
             let mut upload = begin(&store);
@@ -506,20 +524,20 @@ mod tests {
             match is_damaged {
                 true => {
                     fs::write(store.path(NAME, "head"), "other").unwrap();
-                    assert!(matches!(store.take(NAME, Some(journal)), Found::Unknown));
+                    assert!(matches!(take(&store, NAME, Some(journal)), Found::Unknown));
                 }
                 false => store.forget(|device| device == NAME.device),
             }
-            assert!(matches!(store.take(NAME, Some(journal)), Found::Nothing));
+            assert!(matches!(take(&store, NAME, Some(journal)), Found::Nothing));
         }
         let journal = store.journal();
         let mut upload = begin(&store);
         upload.mark_sent().unwrap();
         drop((upload, store, answers));
         let is_known = |_| false;
-        let answers = ObjectStore::open(&StoreConfig::new(folder.path()), is_known).unwrap();
+        let answers = ObjectStore::open(&StoreConfig::new(folder.path()), Places::new(1, 1), is_known).unwrap();
         let store = UploadStore::open(folder.path(), &answers, is_known).unwrap();
-        assert!(matches!(store.take(NAME, Some(journal)), Found::Nothing), "its device was shut out meanwhile");
+        assert!(matches!(take(&store, NAME, Some(journal)), Found::Nothing), "its device was shut out meanwhile");
     }
 
     #[tokio::test]
@@ -527,7 +545,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (_answers, store) = open(folder.path(), FILES_BYTES + 100);
         let begin = |length| {
-            let Found::New(hold) = store.take(NAME, None) else { panic!("it is new") };
+            let Found::New(hold) = take(&store, NAME, None) else { panic!("it is new") };
             hold.create(Bytes::new(), length).unwrap()
         };
         assert!(begin(101).is_none());
