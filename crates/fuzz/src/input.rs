@@ -100,7 +100,7 @@ pub fn response(bytes: &[u8]) -> Option<(http::StatusCode, HeaderMap, &[u8])> {
     Some((status, headers, &bytes[len..]))
 }
 
-fn headers(fields: &[httparse::Header<'_>]) -> Option<HeaderMap> {
+pub fn headers(fields: &[httparse::Header<'_>]) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for field in fields {
         let name: HeaderName = field.name.parse().ok()?;

@@ -5,6 +5,7 @@
 //! test `replay` runs each over the corpus in `fuzz/corpus`, without any of that. `docs/fuzzing.md` says how, and what was found.
 
 mod bodies;
+mod cache;
 mod carrier;
 mod client;
 mod compact;
@@ -31,7 +32,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     Target { name: "tickets", about: "tickets, their labels, tokens, sealed answers", run: tickets::tickets },
     Target { name: "signed", about: "permits, receipts, gateways' proofs", run: signed::signed },
     Target { name: "keyring", about: "a service's key file", run: tickets::keyring },
@@ -85,6 +86,11 @@ pub const TARGETS: [Target; 23] = [
         name: "compact_head",
         about: "compact heads of requests and responses, and their lengths",
         run: compact::compact_head,
+    },
+    Target {
+        name: "cache",
+        about: "records of a relay's cache, and what an answer is kept as, and for whom",
+        run: cache::cache,
     },
     Target { name: "lab", about: "a lab's description, its quantities and its traces", run: lab::lab },
 ];
