@@ -46,6 +46,11 @@ impl Heads {
         [&MAGIC[..], digest(&SHA256, &content).as_ref(), &content].concat()
     }
 
+    /// What they take, in bytes.
+    fn len(&self) -> u64 {
+        (self.request.len() + self.answer.len()) as u64
+    }
+
     /// Those that were written in this boot.
     pub(in crate::server) fn decode(file: &[u8], boot: &str) -> Option<Self> {
         let (sum, content) = file.strip_prefix(MAGIC)?.split_at_checked(SHA256_OUTPUT_LEN)?;
@@ -96,7 +101,7 @@ pub(super) struct ObjectFile {
     /// None: it was removed.
     lease: Option<Lease>,
     body: Arc<PlacedFile>,
-    /// All before it is a hole, or was never written.
+    /// All before it is a hole, or was never written. It counts for nothing.
     punched: u64,
     is_whole: bool,
 }
@@ -122,7 +127,7 @@ impl ObjectFile {
         heads: &Heads,
         boot: &str,
     ) -> io::Result<Option<Self>> {
-        if !lease.grow(FILES_BYTES) {
+        if !lease.grow(FILES_BYTES + heads.len()) {
             return Ok(None);
         }
         if !place.folder.exists() {
@@ -133,8 +138,8 @@ impl ObjectFile {
         let body =
             written.and_then(|()| File::options().read(true).write(true).create_new(true).open(place.path("part")));
         let body = body.inspect_err(|_| place.remove())?;
-        let (punched, body) = (heads.first - heads.first % HOLE, Arc::new(PlacedFile::new(body, Some(of_file))));
-        Ok(Some(Self { place, lease: Some(lease), body, punched, is_whole: false }))
+        let body = Arc::new(PlacedFile::new(body, Some(of_file)));
+        Ok(Some(Self { place, lease: Some(lease), body, punched: heads.first, is_whole: false }))
     }
 
     /// Finds what an earlier process has left of the same boot. None: there is nothing that could be used. `of_file`: none, if it is only looked at.
@@ -147,13 +152,14 @@ impl ObjectFile {
         let end = body.metadata().ok().map(|body| body.len()).filter(|end| *end >= heads.first)?;
         // What was released before is a hole, where the file system tells.
         let first = seek(&body, SeekFrom::Data(0)).unwrap_or(0).clamp(heads.first, end);
-        let (punched, body) = (first - first % HOLE, Arc::new(PlacedFile::new(body, of_file)));
+        let (punched, body) = (first, Arc::new(PlacedFile::new(body, of_file)));
         Some(Left { file: Self { place, lease: Some(lease), body, punched, is_whole }, heads, end, is_whole })
     }
 
     /// Counts what there is of it on disk, once it was found. Whether there is room for that.
     pub(super) fn count(&mut self) -> bool {
-        let bytes = self.body.metadata().map_or(0, |body| body.blocks() * 512);
+        let bytes = self.body.metadata().map_or(0, |body| body.blocks() * 512)
+            + fs::metadata(self.place.path("head")).map_or(0, |head| head.len());
         self.lease.as_mut().is_some_and(|lease| lease.take(FILES_BYTES + bytes))
     }
 
@@ -188,7 +194,8 @@ impl ObjectFile {
         let Some(len) = to.checked_sub(self.punched).filter(|len| *len > 0) else { return };
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Where a file system makes no holes, it stays until the object goes.
-        if fallocate(&**self.body, flags, self.punched, len).is_ok() {
+        let from = self.punched - self.punched % HOLE;
+        if fallocate(&**self.body, flags, from, to - from).is_ok() {
             self.lease.iter_mut().for_each(|lease| lease.shrink(len));
         }
         self.punched = to;
@@ -217,7 +224,31 @@ impl Drop for ObjectFile {
 
 #[cfg(test)]
 mod tests {
+    use super::super::room::{Room, StoreConfig};
     use super::*;
+    use crate::server::places::Places;
+    use hoop_endpoint::{DeviceId, FlowId};
+
+    /// A whole hole was given back of which a hundred bytes had been counted.
+    #[test]
+    fn what_is_released_gives_back_what_it_took() {
+        let folder = tempfile::tempdir().unwrap();
+        let room = Room::new(StoreConfig::new(folder.path()), Places::new(10, 10));
+        let name = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
+        let part = Bytes::from_static(b"part");
+        let heads = Heads { request: part.clone(), answer: part, first: HOLE - 100 };
+        let of_file = room.file_now(name.device).unwrap();
+        let place = Place::new(folder.path(), name);
+        let mut file = ObjectFile::create(place, room.lease(name.device), of_file, &heads, "boot").unwrap().unwrap();
+        assert_eq!(room.usage().0, FILES_BYTES + 8);
+        assert!(file.put(heads.first, &[vec![1; 2 * HOLE as usize].into()]).unwrap());
+        file.release(HOLE + 1);
+        assert_eq!(room.usage().0, FILES_BYTES + 8 + 2 * HOLE - 100);
+        file.release(2 * HOLE);
+        assert_eq!(room.usage().0, FILES_BYTES + 8 + HOLE - 100);
+        file.discard();
+        assert_eq!(room.usage().0, 0);
+    }
 
     #[test]
     fn heads_that_are_damaged_or_of_another_boot_are_none() {

@@ -20,7 +20,7 @@ pub struct StoreConfig {
     pub folder: PathBuf,
     /// What all answers together may take, in bytes. Default 4 GiB.
     pub bytes: u64,
-    /// What those of one device may take, in bytes. Default 1 GiB.
+    /// What those of one device may take, in bytes: as much while others have none, and of what others leave the same part. Default 1 GiB.
     pub bytes_of_device: u64,
 }
 
@@ -115,11 +115,23 @@ pub(in crate::server) struct Lease {
 }
 
 impl Lease {
-    /// Takes more. Whether there is room. It asks the file system.
+    /// Takes more. Whether there is room. A device may have its share of what others leave, so that a few leave some to the next. It asks the file system.
     pub(in crate::server) fn grow(&mut self, bytes: u64) -> bool {
         let space = hoop_files::space(&self.room.limits.folder);
         space.is_ok_and(|space| space.bytes >= RESERVE.saturating_add(bytes) && space.files >= RESERVE_FILES)
-            && self.take(bytes)
+            && self.take_part(bytes)
+    }
+
+    fn take_part(&mut self, bytes: u64) -> bool {
+        let limits = &self.room.limits;
+        let is_its_part = {
+            let used = self.room.used.lock();
+            let has = used.devices.get(&self.device).copied().unwrap_or(0);
+            let left = u128::from(limits.bytes.saturating_sub(used.all - has));
+            u128::from(has.saturating_add(bytes)) * u128::from(limits.bytes)
+                <= left * u128::from(limits.bytes_of_device)
+        };
+        is_its_part && self.take(bytes)
     }
 
     /// Takes more that is on disk already. Whether there is room.
@@ -175,6 +187,20 @@ mod tests {
         assert!(third.take(20) && !third.take(1));
         third.shrink(1_000);
         assert_eq!(room.usage(), (0, 0));
+    }
+
+    /// Four devices that said heads alone had all of it.
+    #[test]
+    fn devices_that_take_all_they_can_leave_room_to_others() {
+        let room =
+            Room::new(StoreConfig { bytes: 4_096, bytes_of_device: 1_024, ..StoreConfig::new(".") }, Places::new(1, 1));
+        let taken = (0..8).map(|id| {
+            let mut lease = room.lease(DeviceId([id; 20]));
+            let taken = (0..4_096).filter(|_| lease.take_part(1)).count();
+            lease.leave(FlowName { device: DeviceId([id; 20]), flow: FlowId(0) });
+            taken
+        });
+        assert_eq!(taken.collect::<Vec<_>>(), [1_024, 768, 576, 432, 324, 243, 182, 136]);
     }
 
     #[test]
