@@ -46,7 +46,7 @@ pub(crate) async fn exchange(
     // bytes.
     let may_wait = has_body && !request.headers().contains_key(CONTENT_LENGTH);
     let journal = match !request.method().is_safe() && !may_wait && !exchanges.are_refused() {
-        true => journal(dialer, destination).await,
+        true => journal(dialer, destination).await?,
         false => None,
     };
     // Nothing but an exchange has TLS at the relay.

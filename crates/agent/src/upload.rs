@@ -35,7 +35,18 @@ const SHORT: usize = 4 << 10;
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// The relay's journal, which it is asked for if it was not before. None: it takes no uploads.
-pub(crate) async fn journal(dialer: &Arc<Dialer>, destination: &Destination) -> Option<JournalId> {
+///
+/// # Errors
+/// [`Failure::NoRelay`], if there has been none for too long.
+pub(crate) async fn journal(dialer: &Arc<Dialer>, destination: &Destination) -> Result<Option<JournalId>, Failure> {
+    tokio::select! {
+        journal = ask_journal(dialer, destination) => Ok(journal),
+        // Also of whoever waits for another that asks.
+        () = dialer.connector.is_in_vain(Instant::now()) => Err(Failure::NoRelay),
+    }
+}
+
+async fn ask_journal(dialer: &Arc<Dialer>, destination: &Destination) -> Option<JournalId> {
     let mut known = dialer.uploads.lock().await;
     match *known {
         Uploads::Taken(journal) => return Some(journal),
@@ -50,11 +61,7 @@ pub(crate) async fn journal(dialer: &Arc<Dialer>, destination: &Destination) -> 
         writer.shutdown().await?;
         greeted(&mut reader).await
     };
-    let answered = tokio::select! {
-        answered = asked => answered,
-        () = dialer.connector.is_in_vain(Instant::now()) => return None,
-    };
-    match answered {
+    match asked.await {
         Ok((journal, _)) => *known = Uploads::Taken(journal),
         Err(_) if status.borrow_and_update().over == Some(FlowError::Ended(codes::MALFORMED)) => {
             *known = Uploads::Refused(Instant::now());

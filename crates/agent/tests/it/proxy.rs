@@ -4,9 +4,11 @@ use crate::house::{House, answering, breaking, echo, head, origin, relay};
 use hoop_agent::{Agent, AgentConfig};
 use hoop_relay::NetworkPath;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 #[tokio::test]
@@ -425,6 +427,22 @@ async fn without_a_relay_programs_wait_or_are_told_after_a_while() {
     assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
     let status = house.says(&format!("GET / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", house.agent)).await;
     assert!(status.starts_with("HTTP/1.1 200 "), "{status}");
+}
+
+/// Uploads waited one after the other, each for as long as one may.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_relay_uploads_are_told_at_the_same_time() {
+    let house = Arc::new(House::with(|config| config.give_up_after = Some(Duration::from_millis(700))).await);
+    house.relay.abort();
+    let post = async |house: Arc<House>| {
+        let post = "POST http://example.com/ HTTP/1.1\r\nHost: example.com\r\nContent-Length: 1\r\n\r\nx";
+        let answer = house.says(post).await;
+        assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    };
+    // Sixty in a row would take longer than any of them is waited for.
+    let mut posts = JoinSet::new();
+    (0..60).for_each(|_| drop(posts.spawn(post(house.clone()))));
+    assert_eq!(posts.join_all().await.len(), 60);
 }
 
 #[tokio::test]

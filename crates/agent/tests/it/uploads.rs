@@ -262,13 +262,33 @@ async fn a_program_that_leaves_ends_its_upload() {
     let origin = Origin::new(0);
     let mut program = begin(&relayed, "POST", origin.run().await, LEN).await;
     program.write_all(&body(6)[..LEN / 2]).await.unwrap();
-    let uploads = relayed.state.as_ref().unwrap().join("uploads");
-    let files = || {
-        let entries = std::fs::read_dir(&uploads).unwrap().flatten().filter(|entry| entry.path().is_dir());
-        entries.flat_map(|device| std::fs::read_dir(device.path()).unwrap()).count()
-    };
-    until(|| files() == 2).await;
+    until(|| files(&relayed) == 2).await;
     drop(program);
-    until(|| files() == 0).await;
+    until(|| files(&relayed) == 0).await;
     assert_eq!(origin.count(), 0, "half of a request is none");
+}
+
+/// Files of uploads at the relay.
+fn files(relayed: &Relayed) -> usize {
+    let uploads = relayed.state.as_ref().unwrap().join("uploads");
+    let entries = std::fs::read_dir(&uploads).unwrap().flatten().filter(|entry| entry.path().is_dir());
+    entries.flat_map(|device| std::fs::read_dir(device.path()).unwrap()).count()
+}
+
+/// Some of them stayed on the relay's disk for twelve hours.
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_whose_programs_leave_early_leave_nothing_behind() {
+    let relayed = Relayed::new(true).await;
+    let mut origin = Origin::new(200);
+    origin.answer = Arc::new(vec![b'a'; 300_000]);
+    let to = origin.run().await;
+    for number in 0..200 {
+        let mut program = begin(&relayed, "POST", to, 1_000).await;
+        program.write_all(&[b'x'; 1_000]).await.unwrap();
+        let mut first = [0; 100];
+        timeout(Duration::from_secs(20), program.read_exact(&mut first)).await.expect("it comes").unwrap();
+        assert!(first.starts_with(b"HTTP/1.1 201 "), "{number}");
+    }
+    assert_eq!(origin.count(), 200);
+    until(|| files(&relayed) == 0).await;
 }
