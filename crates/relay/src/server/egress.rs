@@ -128,7 +128,10 @@ impl Egress {
     pub fn ended(&self, device: DeviceId, code: u64) {
         self.counters.ended(code);
         if code == codes::TOO_MANY && self.refusals.are_written(device, Instant::now()) {
-            tracing::info!(device = hex::encode(device.0), "a device begins more connections than its share, or has too many");
+            tracing::info!(
+                device = hex::encode(device.0),
+                "a device begins more connections than its share, or has too many"
+            );
         }
     }
 

@@ -28,8 +28,8 @@ use tokio::time::{sleep, timeout};
 /// When a device has taken nothing for so long, what it has not acknowledged goes to disk.
 const SETTLES_AFTER: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether a device has acknowledged the first bytes.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How soon it is looked again whether a device has acknowledged the first bytes, and how late at most: it may be away for hours.
+const LOOK_AGAIN: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
 
 /// So much is passed on before it is looked how much of it was acknowledged, in bytes.
 const LOOK_EVERY: u64 = 64 << 10;
@@ -232,8 +232,10 @@ impl Way {
 
     /// Returns when the device has acknowledged so much.
     pub(super) async fn acknowledged(&self, bytes: u64) {
+        let [mut wait, most] = LOOK_AGAIN;
         while self.meter.stats().is_some_and(|stats| stats.acknowledged < bytes) {
-            sleep(LOOK_AGAIN).await;
+            sleep(wait).await;
+            wait = (2 * wait).min(most);
         }
     }
 

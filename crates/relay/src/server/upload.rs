@@ -54,7 +54,9 @@ pub(crate) async fn carry(
     let over = over.borrow_and_update().over;
     // A relay that ends leaves it to the next.
     if over != Some(FlowError::Gone) {
-        if let Some(upload) = on_disk.upload.filter(|upload| way.has_acknowledged() || !upload.is_sent()) {
+        // A device that has not heard of the relay says its flow again to the next, unless it has ended the flow.
+        let is_over = carried.is_ok() || over.is_some() || way.has_acknowledged();
+        if let Some(upload) = on_disk.upload.filter(|upload| is_over || !upload.is_sent()) {
             let may_ask = upload.is_sent() && may_ask(carried, over);
             upload.discard(may_ask).await;
         }
