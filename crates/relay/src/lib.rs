@@ -1,7 +1,7 @@
 //! Carries TCP connections as flows. An [`Introduction`] holds what a device knows of its server, and a [`Link`] keeps a device's carriers. A [`preload`] server takes a program's
 //! connections, and a [`Relay`] connects them to their destinations, or makes a request for a device ([`exchange`]).
 //!
-//! Rooms, each importing only those before it: `codes`, `upload`, `wire`, `copy`, `exchange`, `continuation`, `diagnostics`, `introduction`, `device` | `server`.
+//! Rooms, each importing only those before it: `codes`, `upload`, `wire`, `copy`, `exchange`, `continuation`, `diagnostics`, `introduction`, `device` | `server`, `fuzzing`.
 
 pub mod codes;
 pub mod continuation;

@@ -1,6 +1,6 @@
 //! Answers that are kept for the next who asks (RFC 9111): [`Cache`].
 //!
-//! Rooms, each importing only those before it: `directives`, `status`, `policy`, `key`, `record`, `index`, `entry`, `disk`, `reply`, `draft`, `library`, `flight`, `serve`; `fuzzing` is for tests alone.
+//! Rooms, each importing only those before it: `directives`, `status`, `policy`, `key`, `record`, `index`, `entry`, `disk`, `reply`, `draft`, `library`, `flight`, `serve`, `fuzzing`.
 
 mod directives;
 mod disk;
