@@ -96,7 +96,7 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(crate) struct PlacedFile {
     file: File,
-    /// None: it is open for a moment.
+    /// None: it is open for a moment, or an earlier relay had counted it.
     _place: Option<Place>,
 }
 

@@ -54,8 +54,9 @@ pub(crate) async fn carry(
     let over = over.borrow_and_update().over;
     // A relay that ends leaves it to the next.
     if over != Some(FlowError::Gone) {
-        // A device that has not heard of the relay says its flow again to the next, unless it has ended the flow.
-        let is_over = carried.is_ok() || over.is_some() || way.has_acknowledged();
+        // A device that has not heard of the relay says its flow again to the next, unless it has ended the flow itself.
+        let has_ended = matches!(over, Some(FlowError::Ended(code)) if code != ended::EXPIRED);
+        let is_over = has_ended || (carried.is_ok() && over.is_none()) || way.has_acknowledged();
         if let Some(upload) = on_disk.upload.filter(|upload| is_over || !upload.is_sent()) {
             let may_ask = upload.is_sent() && may_ask(carried, over);
             upload.discard(may_ask).await;
@@ -106,8 +107,7 @@ impl With<'_> {
                 let (uploads, journal) = (stores.uploads.clone(), earlier.map(|(_, journal)| journal));
                 // What it is told holds for what it asks then.
                 let id = uploads.journal();
-                let place = uploads.place(name.device, journal.is_none()).await;
-                let found = spawn_blocking(move || uploads.take(of_upload, journal, place)).await;
+                let found = spawn_blocking(move || uploads.take(of_upload, journal)).await;
                 (found.unwrap_or(Found::Unknown), id)
             }
             None if earlier.is_some() => return Err(codes::UNKNOWN_EXCHANGE),

@@ -188,6 +188,12 @@ impl Library {
         Room { index: self.index.clone(), bytes: 0, part: None, place }
     }
 
+    /// Whether a body of this length may be kept, as far as is known.
+    pub(super) fn may_keep(&self, room: &Room, length: Option<u64>) -> bool {
+        let needs_file = self.has_disk() && length.is_some_and(|length| length > self.small());
+        !needs_file || room.place.is_some()
+    }
+
     /// Has a file for a body that is too large for memory. False: there is no room.
     pub(super) async fn make_file(&self, room: &mut Room) -> bool {
         let (Some(disk), Some(place)) = (self.disk.clone(), room.place.take()) else { return false };

@@ -542,7 +542,9 @@ impl Cache {
             self.flights.pass(&errand.asker);
         }
         let draft = self.drafts.clone().try_acquire_owned();
-        let kept = record.filter(|_| is_right).zip(draft.ok());
+        let room = self.library.room(errand.asker.owner.device);
+        let may_keep = is_right && self.library.may_keep(&room, length);
+        let kept = record.filter(|_| may_keep).zip(draft.ok());
         let Some(((record, policy), _draft)) = kept else {
             let is_gone = |stale: &&Arc<Entry>| !head.status.is_server_error() && !errand.spares(stale);
             if let Some(stale) = errand.stale.as_ref().filter(is_gone) {
@@ -562,7 +564,6 @@ impl Cache {
         let (draft, rest) = (Draft::new(), Mutex::new(None));
         let coming = Arc::new(Coming { head, record, policy, length, draft, rest, status });
         flight.came.send_replace(Some(Came::Comes(coming.clone())));
-        let room = self.library.room(errand.asker.owner.device);
         let end = self.bring(flight, &coming, source, room).await;
         self.flights.land(flight);
         coming.draft.end(end);

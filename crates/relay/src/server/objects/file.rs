@@ -103,6 +103,8 @@ pub(super) struct ObjectFile {
     body: Arc<PlacedFile>,
     /// All before it is a hole, or was never written. It counts for nothing.
     punched: u64,
+    /// The end of what was put there.
+    end: u64,
     is_whole: bool,
 }
 
@@ -139,7 +141,7 @@ impl ObjectFile {
             written.and_then(|()| File::options().read(true).write(true).create_new(true).open(place.path("part")));
         let body = body.inspect_err(|_| place.remove())?;
         let body = Arc::new(PlacedFile::new(body, Some(of_file)));
-        Ok(Some(Self { place, lease: Some(lease), body, punched: heads.first, is_whole: false }))
+        Ok(Some(Self { place, lease: Some(lease), body, punched: heads.first, end: heads.first, is_whole: false }))
     }
 
     /// Finds what an earlier process has left of the same boot. None: there is nothing that could be used. `of_file`: none, if it is only looked at.
@@ -153,7 +155,7 @@ impl ObjectFile {
         // What was released before is a hole, where the file system tells.
         let first = seek(&body, SeekFrom::Data(0)).unwrap_or(0).clamp(heads.first, end);
         let (punched, body) = (first, Arc::new(PlacedFile::new(body, of_file)));
-        Some(Left { file: Self { place, lease: Some(lease), body, punched, is_whole }, heads, end, is_whole })
+        Some(Left { file: Self { place, lease: Some(lease), body, punched, end, is_whole }, heads, end, is_whole })
     }
 
     /// Counts what there is of it on disk, once it was found. Whether there is room for that.
@@ -173,9 +175,11 @@ impl ObjectFile {
     /// # Errors
     /// If the disk fails, or is full.
     pub(super) fn put(&mut self, offset: u64, pieces: &[Bytes]) -> io::Result<bool> {
-        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         let Some(lease) = &mut self.lease else { return Ok(false) };
-        if !lease.grow(len) {
+        // What was passed on in between is not there, and is given back with what is.
+        let bytes = len + offset.saturating_sub(self.end.max(self.punched));
+        if !lease.grow(bytes) {
             return Ok(false);
         }
         let mut at = offset;
@@ -185,13 +189,18 @@ impl ObjectFile {
             Ok(())
         });
         // What was written in part is written again.
-        written.inspect_err(|_| lease.shrink(len)).map(|()| true)
+        written.inspect_err(|_: &io::Error| lease.shrink(bytes))?;
+        self.end = self.end.max(offset + len);
+        Ok(true)
     }
 
     /// Nobody needs what lies before `offset`.
     pub(super) fn release(&mut self, offset: u64) {
         let to = offset - offset % HOLE;
-        let Some(len) = to.checked_sub(self.punched).filter(|len| *len > 0) else { return };
+        if to <= self.punched {
+            return;
+        }
+        let len = to.min(self.end).saturating_sub(self.punched);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Where a file system makes no holes, it stays until the object goes.
         let from = self.punched - self.punched % HOLE;
@@ -237,7 +246,7 @@ mod tests {
         let name = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
         let part = Bytes::from_static(b"part");
         let heads = Heads { request: part.clone(), answer: part, first: HOLE - 100 };
-        let of_file = room.file_now(name.device).unwrap();
+        let of_file = room.file(name.device).unwrap();
         let place = Place::new(folder.path(), name);
         let mut file = ObjectFile::create(place, room.lease(name.device), of_file, &heads, "boot").unwrap().unwrap();
         assert_eq!(room.usage().0, FILES_BYTES + 8);
@@ -246,6 +255,14 @@ mod tests {
         assert_eq!(room.usage().0, FILES_BYTES + 8 + 2 * HOLE - 100);
         file.release(2 * HOLE);
         assert_eq!(room.usage().0, FILES_BYTES + 8 + HOLE - 100);
+        // Its device catches up, and stalls again.
+        let ahead = 100 * HOLE + 1_000;
+        file.release(ahead);
+        assert_eq!(room.usage().0, FILES_BYTES + 8);
+        assert!(file.put(ahead, &[vec![1; HOLE as usize].into()]).unwrap());
+        assert_eq!(room.usage().0, FILES_BYTES + 8 + HOLE + 1_000);
+        file.release(101 * HOLE);
+        assert_eq!(room.usage().0, FILES_BYTES + 8 + 1_000);
         file.discard();
         assert_eq!(room.usage().0, 0);
     }

@@ -77,8 +77,8 @@ impl Object {
 
     /// What an earlier process has left, for whom has all before `from`. None: something between is missing.
     pub(crate) async fn resume(name: FlowName, from: u64, store: &Arc<ObjectStore>) -> Option<Self> {
-        let (of_file, finding) = (store.shared().0.file(name.device).await?, store.clone());
-        let left = spawn_blocking(move || finding.take_left(name, of_file)).await.ok()??;
+        let finding = store.clone();
+        let left = spawn_blocking(move || finding.take_left(name)).await.ok()??;
         let Left { file, heads, end, is_whole } = left;
         if !(heads.first..=end).contains(&from) {
             let _ = spawn_blocking(move || file.discard()).await;

@@ -65,13 +65,8 @@ impl Room {
         Arc::new(Self { limits, files, used: Mutex::default() })
     }
 
-    /// Waits until a device may have one file more open.
-    pub(in crate::server) async fn file(&self, device: DeviceId) -> Option<Place> {
-        self.files.take(device).await
-    }
-
-    /// A place for one file more of a device, if it may have one at once.
-    pub(in crate::server) fn file_now(&self, device: DeviceId) -> Option<Place> {
+    /// A place for one file more of a device, if it may have one. Nobody waits for one: what has none goes on without a file, and what an earlier relay has left is opened all the same.
+    pub(in crate::server) fn file(&self, device: DeviceId) -> Option<Place> {
         self.files.take_now(device)
     }
 

@@ -4,7 +4,7 @@
 
 use super::file::{Heads, Left, ObjectFile, Place};
 use super::room::{Room, StoreConfig};
-use crate::server::places::{Place as FilePlace, Places};
+use crate::server::places::Places;
 use hoop_endpoint::{DeviceId, FlowId, FlowName};
 use std::fs::{self, File};
 use std::io;
@@ -85,14 +85,14 @@ impl ObjectStore {
     /// # Errors
     /// If the disk fails.
     pub(super) fn create(&self, name: FlowName, heads: &Heads) -> io::Result<Option<ObjectFile>> {
-        let Some(of_file) = self.room.file_now(name.device) else { return Ok(None) };
+        let Some(of_file) = self.room.file(name.device) else { return Ok(None) };
         ObjectFile::create(self.place(name), self.room.lease(name.device), of_file, heads, &self.boot)
     }
 
     /// What an earlier process has left of this object, for whoever asks first.
-    pub(super) fn take_left(&self, name: FlowName, of_file: FilePlace) -> Option<Left> {
+    pub(super) fn take_left(&self, name: FlowName) -> Option<Left> {
         let lease = self.room.take_left(name)?;
-        let left = ObjectFile::find(self.place(name), lease, Some(of_file), &self.boot);
+        let left = ObjectFile::find(self.place(name), lease, self.room.file(name.device), &self.boot);
         if left.is_none() {
             self.place(name).remove();
         }

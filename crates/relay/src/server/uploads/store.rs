@@ -175,13 +175,9 @@ impl UploadStore {
         self.journal.renew()
     }
 
-    /// Waits until a device may have one upload more. None, without waiting, for one that is new: there is no room for it.
-    pub(crate) async fn place(&self, device: DeviceId, is_new: bool) -> Option<Place> {
-        if is_new { self.room.file_now(device) } else { self.room.file(device).await }
-    }
-
-    /// What there is of an upload. `journal`: that of the relay which had it; none: it is a new one. `place`: of its file.
-    pub(crate) fn take(self: &Arc<Self>, name: FlowName, journal: Option<JournalId>, place: Option<Place>) -> Found {
+    /// What there is of an upload. `journal`: that of the relay which had it; none: it is a new one.
+    pub(crate) fn take(self: &Arc<Self>, name: FlowName, journal: Option<JournalId>) -> Found {
+        let place = self.room.file(name.device);
         let mut uploads = self.uploads.lock();
         let lease = match uploads.get(&name) {
             Some(Entry::Held) => return Found::Unknown,
@@ -468,12 +464,8 @@ mod tests {
         (answers, uploads)
     }
 
-    fn take(store: &Arc<UploadStore>, name: FlowName, journal: Option<JournalId>) -> Found {
-        store.take(name, journal, store.room.file_now(name.device))
-    }
-
     fn begin(store: &Arc<UploadStore>) -> Upload {
-        let Found::New(hold) = take(store, NAME, None) else { panic!("it is new") };
+        let Found::New(hold) = store.take(NAME, None) else { panic!("it is new") };
         let mut upload = hold.create(Bytes::from_static(b"head"), 10).unwrap().expect("there is room");
         upload.own();
         upload
@@ -485,12 +477,12 @@ mod tests {
         let (answers, store) = open(folder.path(), 1 << 30);
         let journal = store.journal();
         let mut upload = begin(&store);
-        assert!(matches!(take(&store, NAME, Some(journal)), Found::Unknown), "a flow has it");
+        assert!(matches!(store.take(NAME, Some(journal)), Found::Unknown), "a flow has it");
         upload.put(vec![Bytes::from_static(b"01"), Bytes::from_static(b"234")]).await.unwrap();
         drop((upload, store, answers));
         let (_answers, store) = open(folder.path(), 1 << 30);
         assert_eq!(store.journal(), journal);
-        let Found::Left(mut upload, head) = take(&store, NAME, Some(journal)) else { panic!("it is there") };
+        let Found::Left(mut upload, head) = store.take(NAME, Some(journal)) else { panic!("it is there") };
         assert_eq!((upload.came(), upload.is_sent(), &head[..]), (5, false, &b"head"[..]));
         // As for a device that has not heard of the process before.
         upload.begin_again().unwrap();
@@ -498,13 +490,13 @@ mod tests {
         upload.put(vec![Bytes::from_static(b"56789")]).await.unwrap();
         upload.mark_sent().unwrap();
         drop(upload);
-        let Found::Left(upload, _) = take(&store, NAME, None) else { panic!("it is there") };
+        let Found::Left(upload, _) = store.take(NAME, None) else { panic!("it is there") };
         assert!(upload.is_sent());
         assert_eq!(upload.body().collect().await.unwrap().to_bytes(), &b"0123456789"[..]);
         upload.discard(false).await;
         assert_eq!(store.journal(), journal, "its device has the answer");
         assert_eq!(store.room.usage(), (0, 0));
-        assert!(matches!(take(&store, NAME, Some(journal)), Found::New(_)));
+        assert!(matches!(store.take(NAME, Some(journal)), Found::New(_)));
     }
 
     #[tokio::test]
@@ -515,7 +507,7 @@ mod tests {
         let mut upload = begin(&store);
         upload.mark_sent().unwrap();
         upload.discard(true).await;
-        assert!(matches!(take(&store, NAME, Some(journal)), Found::Nothing));
+        assert!(matches!(store.take(NAME, Some(journal)), Found::Nothing));
         for is_damaged in [true, false] {
             let journal = store.journal();
             let mut upload = begin(&store);
@@ -524,11 +516,11 @@ mod tests {
             match is_damaged {
                 true => {
                     fs::write(store.path(NAME, "head"), "other").unwrap();
-                    assert!(matches!(take(&store, NAME, Some(journal)), Found::Unknown));
+                    assert!(matches!(store.take(NAME, Some(journal)), Found::Unknown));
                 }
                 false => store.forget(|device| device == NAME.device),
             }
-            assert!(matches!(take(&store, NAME, Some(journal)), Found::Nothing));
+            assert!(matches!(store.take(NAME, Some(journal)), Found::Nothing));
         }
         let journal = store.journal();
         let mut upload = begin(&store);
@@ -537,7 +529,7 @@ mod tests {
         let is_known = |_| false;
         let answers = ObjectStore::open(&StoreConfig::new(folder.path()), Places::new(1, 1), is_known).unwrap();
         let store = UploadStore::open(folder.path(), &answers, is_known).unwrap();
-        assert!(matches!(take(&store, NAME, Some(journal)), Found::Nothing), "its device was shut out meanwhile");
+        assert!(matches!(store.take(NAME, Some(journal)), Found::Nothing), "its device was shut out meanwhile");
     }
 
     #[tokio::test]
@@ -545,7 +537,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (_answers, store) = open(folder.path(), FILES_BYTES + 100);
         let begin = |length| {
-            let Found::New(hold) = take(&store, NAME, None) else { panic!("it is new") };
+            let Found::New(hold) = store.take(NAME, None) else { panic!("it is new") };
             hold.create(Bytes::new(), length).unwrap()
         };
         assert!(begin(101).is_none());
