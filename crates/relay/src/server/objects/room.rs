@@ -20,7 +20,7 @@ pub struct StoreConfig {
     pub folder: PathBuf,
     /// What all answers together may take, in bytes. Default 4 GiB.
     pub bytes: u64,
-    /// What those of one device may take, in bytes: as much while others have none, and of what others leave the same part. Default 1 GiB.
+    /// What those of one device may take, in bytes. While others have some, it is the same part of what they leave. Default 1 GiB.
     pub bytes_of_device: u64,
 }
 
