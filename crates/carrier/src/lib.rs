@@ -1,6 +1,7 @@
 //! Carriers: connections that flows are attached to (`docs/flow.md` §1). A carrier is disposable, and knows nothing of flows: it is bound to its TLS by 32 bytes
 //! ([`Carrier::binding`]), and gives [`Lane`]s, which are streams of bytes in both directions.
 
+mod congestion;
 mod dialer;
 mod goodbyes;
 mod lingering;
@@ -27,12 +28,11 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
+pub use congestion::Congestion;
 pub use dialer::{Dialer, ServerAddress};
 pub use listener::{Listener, descriptors};
 pub use memory::{MemoryCarrier, memory_pair};
-pub use quic::{
-    Congestion, MTU_MAX, QUIC_ALPN, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions, is_answer,
-};
+pub use quic::{MTU_MAX, QUIC_ALPN, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions, is_answer};
 pub use resets::ResetKey;
 pub use socket::Local;
 pub use tls::{device_tls, server_tls};

@@ -10,6 +10,7 @@
 //! that it receives what is sent to its address; that costs the server one packet and no memory. What is kept is bounded by [`QuicLimits`],
 //! and so is what QUIC keeps of connections that are over: a server forgets those after three seconds.
 
+use crate::congestion::Congestion;
 use crate::lingering::{Drivers, Lingering, OfUse, There};
 use crate::peers::{Peers, Place};
 use crate::resets::ResetKey;
@@ -19,7 +20,7 @@ use crate::turns::Turns;
 use crate::{Carrier, Kind, LANES_MAX, Lane, LaneReceiver, LaneSender, Pending, STRANGER_WINDOW, broken_off};
 use bytes::Bytes;
 use hoop_flow::{Binding, EXPORTER_LABEL};
-use quinn::congestion::{BbrConfig, Controller, ControllerFactory, CubicConfig};
+use quinn::congestion::{Controller, ControllerFactory};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
     ConnectionError, ConnectionStats, EndpointConfig, IdleTimeout, Incoming, MtuDiscoveryConfig, ReadError,
@@ -68,16 +69,6 @@ const FINISH_MAX: Duration = Duration::from_secs(5);
 /// ready for when some of it is acknowledged. More would wait there for no use, where neither another lane's bytes can pass them nor another carrier take them.
 const AHEAD: u64 = 64 * 1024;
 
-/// How fast to send.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Congestion {
-    /// RFC 9438.
-    #[default]
-    Cubic,
-    /// BBR, version 1 as quinn has it: for links that lose packets without being full. It takes more than its share of one that is.
-    Bbr,
-}
-
 /// How connections are run, at either end.
 #[derive(Clone, Debug)]
 pub struct QuicOptions {
@@ -125,13 +116,6 @@ impl QuicOptions {
         Self { send_window: 1 << 20, ..Self::device() }
     }
 
-    fn congestion(&self) -> Arc<dyn ControllerFactory + Send + Sync> {
-        match self.congestion {
-            Congestion::Cubic => Arc::new(CubicConfig::default()),
-            Congestion::Bbr => Arc::new(BbrConfig::default()),
-        }
-    }
-
     /// What a server gives a stranger.
     fn stranger(&self) -> io::Result<TransportConfig> {
         let mut transport = self.transport()?;
@@ -147,7 +131,7 @@ impl QuicOptions {
         discovery.upper_bound(self.mtu.clamp(1_200, MTU_MAX));
         let mut transport = TransportConfig::default();
         transport
-            .congestion_controller_factory(self.congestion())
+            .congestion_controller_factory(self.congestion.factory())
             .mtu_discovery_config(Some(discovery))
             .max_concurrent_uni_streams(VarInt::from_u32(0))
             .datagram_receive_buffer_size(None)
@@ -441,7 +425,10 @@ impl Admitting {
     /// How a connection is run that tells when it is there no more.
     fn config(&self, there: There) -> io::Result<Arc<quinn::ServerConfig>> {
         let (mut config, mut transport) = (self.config.clone(), self.options.stranger()?);
-        transport.congestion_controller_factory(Arc::new(Telling { makes: self.options.congestion(), _there: there }));
+        transport.congestion_controller_factory(Arc::new(Telling {
+            makes: self.options.congestion.factory(),
+            _there: there,
+        }));
         config.transport_config(Arc::new(transport));
         Ok(Arc::new(config))
     }

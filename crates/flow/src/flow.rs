@@ -25,6 +25,10 @@ const ACK_PART: u64 = 4;
 /// How long an ACK waits for more to acknowledge, as in QUIC (RFC 9000 §13.2.1).
 const ACK_DELAY: Duration = Duration::from_millis(25);
 
+/// A server's ATTACHED of a new flow waits as long for the first bytes of the answer, to go with them: unless so much has come that the device may soon have to wait for more credit.
+const ATTACHED_DELAY: Duration = ACK_DELAY;
+const ATTACHED_UNTIL: u64 = CREDIT_FIRST / 4;
+
 /// How long whoever keeps bytes before it acknowledges them, or lacks some before them, waits until it says that it hears.
 const HEARS_DELAY: Duration = Duration::from_millis(250);
 
@@ -225,11 +229,31 @@ struct Lane {
     news: Announcement,
     pace: Pace,
     /// What is to be said on this lane before all else.
-    greeting: Option<Vec<u8>>,
+    greeting: Option<Greeting>,
     /// Whether PARK is to be said on it.
     parks: bool,
     due: Due,
     sent: VecDeque<Sent>,
+}
+
+/// What a lane begins with.
+#[derive(Debug)]
+enum Greeting {
+    /// A device's OPEN or RESUME.
+    Ready(Vec<u8>),
+    /// A server's ATTACHED, which is made when it is sent.
+    Answer(Hold),
+}
+
+/// Whether a server's ATTACHED waits for something that it may go with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hold {
+    /// It waits for nothing.
+    None,
+    /// From when it is first asked for.
+    Begins,
+    /// Until then.
+    Until(Timestamp),
 }
 
 /// What was said of the deadline and the size on a lane since it was heard last.
@@ -395,7 +419,7 @@ impl Flow {
         flow.deadline = open.deadline;
         flow.events.push_back(Event::Deadline(open.deadline));
         flow.events.push_back(Event::Size(open.size));
-        flow.admit(&Said::of_open(open), lane, binding)?;
+        flow.admit(&Said::of_open(open), lane, binding, Hold::Begins)?;
         Ok(flow)
     }
 
@@ -642,7 +666,7 @@ impl Flow {
                 Frame::Resume(resume.proven(&self.key, binding)).put(&mut greeting);
             }
         }
-        self.add(lane, binding, epoch, Stage::Greeting, lane_use, greeting);
+        self.add(lane, binding, epoch, Stage::Greeting, lane_use, Greeting::Ready(greeting));
     }
 
     /// At a server: a RESUME of this flow, or an OPEN of it again, came over a new lane.
@@ -654,7 +678,7 @@ impl Flow {
             return Err(Refusal::Unknown);
         }
         let Resume { epoch, since, received, credit, lane_use, .. } = *resume;
-        self.admit(&Said { epoch, since, received, credit, lane_use }, lane, binding)
+        self.admit(&Said { epoch, since, received, credit, lane_use }, lane, binding, Hold::None)
     }
 
     /// At a server: an OPEN of a flow that there is: the device has not heard that it was accepted.
@@ -672,10 +696,10 @@ impl Flow {
         if !same || !open.is_proven(device_key, binding) {
             return Err(Refusal::Unknown);
         }
-        self.admit(&Said::of_open(open), lane, binding)
+        self.admit(&Said::of_open(open), lane, binding, Hold::None)
     }
 
-    fn admit(&mut self, said: &Said, lane: LaneId, binding: Binding) -> Result<(), Refusal> {
+    fn admit(&mut self, said: &Said, lane: LaneId, binding: Binding, hold: Hold) -> Result<(), Refusal> {
         if let Some(code) = self.ended {
             return Err(Refusal::Ended { code });
         }
@@ -697,18 +721,14 @@ impl Flow {
         self.news(Event::Acked);
         self.forget_acked();
         self.epoch = self.epoch.max(epoch);
-        let (received, credit) = self.incoming.grant();
-        let attached = Attached { received, credit, proof: [0; 32] }.proven(&self.key, binding, epoch);
-        let mut greeting = Vec::new();
-        Frame::Attached(attached).put(&mut greeting);
         let first = self.lanes.is_empty();
-        self.add(lane, binding, epoch, Stage::Up, said.lane_use, greeting);
+        self.add(lane, binding, epoch, Stage::Up, said.lane_use, Greeting::Answer(hold));
         self.events.push_back(Event::Attached { lane, first });
         self.finish_if_done();
         Ok(())
     }
 
-    fn add(&mut self, id: LaneId, binding: Binding, epoch: u64, stage: Stage, lane_use: Use, greeting: Vec<u8>) {
+    fn add(&mut self, id: LaneId, binding: Binding, epoch: u64, stage: Stage, lane_use: Use, greeting: Greeting) {
         let (rtt, sent) = (RTT_FIRST, VecDeque::new());
         // The deadline and the size of an OPEN count where the flow begins with it; another OPEN says nothing of them. Nobody knows what the peer has heard on lanes before.
         let (greeting, due) = (Some(greeting), self.all_due());
@@ -1050,7 +1070,17 @@ impl Flow {
         self.mind_dark(now);
         self.mind_news(now);
         let at = self.lanes.iter().position(|known| known.id == lane)?;
-        let mut out = self.lanes[at].greeting.take().unwrap_or_default();
+        let mut out = match self.lanes[at].greeting.take() {
+            Some(Greeting::Ready(greeting)) => greeting,
+            Some(Greeting::Answer(hold)) => match self.held_until(at, hold, now) {
+                Some(until) => {
+                    self.lanes[at].greeting = Some(Greeting::Answer(Hold::Until(until)));
+                    return None;
+                }
+                None => self.answer(at),
+            },
+            None => Vec::new(),
+        };
         if self.lanes[at].stage == Stage::Up {
             self.tell(at, now, &mut out);
         } else if out.is_empty() && self.ends_early(&self.lanes[at]) {
@@ -1064,6 +1094,36 @@ impl Flow {
             return None;
         }
         self.next_data(at, room, now).map(Transmit::Data)
+    }
+
+    /// Until when a server's ATTACHED waits, if it does.
+    fn held_until(&self, at: usize, hold: Hold, now: Timestamp) -> Option<Timestamp> {
+        let until = match hold {
+            Hold::None => return None,
+            Hold::Begins => now + ATTACHED_DELAY,
+            Hold::Until(until) => until,
+        };
+        (now < until && !self.has_answer(&self.lanes[at])).then_some(until)
+    }
+
+    /// Whether an ATTACHED that waits need wait no longer: there is something that it can go with, or the device is about to use up what it may send without one.
+    fn has_answer(&self, lane: &Lane) -> bool {
+        let says = lane.parks || self.ended.is_some() || (lane.due.fin && self.outgoing.may_tell_end());
+        says || self.incoming.received() >= ATTACHED_UNTIL || (self.carries_data(lane) && self.has_next(lane))
+    }
+
+    /// A server's ATTACHED. It says what an ACK would.
+    fn answer(&mut self, at: usize) -> Vec<u8> {
+        let (received, credit) = self.incoming.grant();
+        if self.lanes.len() == 1 {
+            (self.ack_at, self.unacked) = (None, 0);
+        }
+        let lane = &mut self.lanes[at];
+        lane.due.ack = false;
+        let attached = Attached { received, credit, proof: [0; 32] }.proven(&self.key, lane.binding, lane.epoch);
+        let mut greeting = Vec::new();
+        Frame::Attached(attached).put(&mut greeting);
+        greeting
     }
 
     /// What is due to be told on a lane.
@@ -1117,8 +1177,10 @@ impl Flow {
     /// ([`Flow::lane_timeout`]).
     pub fn wants(&self, lane: LaneId) -> bool {
         let Some(lane) = self.lanes.iter().find(|known| known.id == lane) else { return false };
-        if lane.greeting.is_some() {
-            return true;
+        match lane.greeting {
+            Some(Greeting::Ready(_) | Greeting::Answer(Hold::None | Hold::Begins)) => return true,
+            Some(Greeting::Answer(Hold::Until(_))) => return self.has_answer(lane),
+            None => {}
         }
         let Due { ack, fin, reset, end, deadline, size } = lane.due;
         let (ack, fin) = (ack && !self.stands_by(lane), fin && self.outgoing.may_tell_end());
@@ -1136,6 +1198,9 @@ impl Flow {
         let lane = self.lanes.iter().find(|known| known.id == lane)?;
         if self.ended.is_some() {
             return None;
+        }
+        if let Some(Greeting::Answer(Hold::Until(until))) = lane.greeting {
+            return Some(until);
         }
         let ack = self.ack_at.filter(|_| lane.stage == Stage::Up && !self.stands_by(lane));
         let late = (self.carries_data(lane) && self.lanes.len() > 1).then(|| self.late_at(lane)).flatten();
@@ -1354,7 +1419,11 @@ impl Flow {
         if self.ended.is_some() || !self.is_attached() {
             return None;
         }
-        let mut at = self.ack_at;
+        let held = self.lanes.iter().filter_map(|lane| match lane.greeting {
+            Some(Greeting::Answer(Hold::Until(until))) => Some(until),
+            _ => None,
+        });
+        let mut at = self.ack_at.into_iter().chain(held).min();
         if self.lanes.len() > 1 {
             let may_take = |lane: &&Lane| lane.stage == Stage::Up && self.carries_data(lane) && !self.has_next(lane);
             for lane in self.lanes.iter().filter(may_take) {

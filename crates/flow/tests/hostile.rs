@@ -22,9 +22,11 @@ fn device() -> Flow {
     Flow::open(NAME, KEY, NONCE, "test".into(), Options::default())
 }
 
-/// What a flow has to say on a lane, as bytes of frames alone.
+/// What a flow has to say on a lane, now or a moment later, as bytes of frames alone.
 fn said(flow: &mut Flow, lane: LaneId) -> Vec<u8> {
-    match flow.poll_transmit(lane, 0, NOW) {
+    let now = flow.poll_transmit(lane, 0, NOW);
+    let later = |flow: &mut Flow| flow.lane_timeout(lane).and_then(|at| flow.poll_transmit(lane, 0, at));
+    match now.or_else(|| later(flow)) {
         Some(Transmit::Frames(bytes)) => bytes,
         other => panic!("{other:?}"),
     }

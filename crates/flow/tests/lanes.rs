@@ -58,7 +58,8 @@ fn attached(window: u64) -> (Flow, Flow) {
     let (greeting, _) = said(&mut device, FAST, DATA_MAX, at(0));
     let Some(Frame::Open(open)) = Frame::take(&mut &greeting[..]).expect("a frame") else { panic!("no OPEN") };
     let mut server = Flow::accept(&open, &KEY, FAST, binding(FAST), options).expect("it is accepted");
-    let (answer, _) = said(&mut server, FAST, DATA_MAX, at(0));
+    assert!(said(&mut server, FAST, DATA_MAX, at(0)).0.is_empty(), "it waits for bytes to go with");
+    let (answer, _) = said(&mut server, FAST, DATA_MAX, at(25));
     hear(&mut device, FAST, &answer, at(0));
     // Each lane is told everything.
     assert_eq!(said(&mut device, FAST, DATA_MAX, at(0)).1, []);
@@ -87,6 +88,71 @@ fn the_end_of_a_short_stream_goes_with_its_bytes_before_the_server_answers() {
     server.handle_data(FAST, data[0], at(50)).expect("no violation");
     hear(&mut server, FAST, &end, at(50));
     assert!(server.incoming().is_done());
+}
+
+/// A server's flow whose OPEN came at time 0, and the frames that it says within a moment.
+fn accepted() -> (Flow, Vec<u8>) {
+    let mut device = Flow::open(NAME, KEY, [3; 32], "test".to_owned(), Options::default());
+    device.attach(FAST, binding(FAST), Use::Normal, false);
+    let (greeting, _) = said(&mut device, FAST, DATA_MAX, at(0));
+    let Some(Frame::Open(open)) = Frame::take(&mut &greeting[..]).expect("a frame") else { panic!("no OPEN") };
+    let mut server = Flow::accept(&open, &KEY, FAST, binding(FAST), Options::default()).expect("it is accepted");
+    let (frames, _) = said(&mut server, FAST, DATA_MAX, at(0));
+    (server, frames)
+}
+
+/// The kinds of frames, by their types (`docs/flow.md` §4).
+fn types(mut frames: &[u8]) -> Vec<u8> {
+    let mut types = Vec::new();
+    while let Some(first) = frames.first().copied() {
+        types.push(first);
+        Frame::take(&mut frames).expect("a frame");
+    }
+    types
+}
+
+#[test]
+fn attached_goes_with_the_answer_and_acknowledges_the_request() {
+    let (mut server, frames) = accepted();
+    assert_eq!(frames, [], "it waits for the answer");
+    assert!(!server.wants(FAST));
+    server.handle_data(FAST, ByteRange::new(0, 100), at(5)).expect("no violation");
+    server.handle(FAST, &Frame::Fin { end: 100 }, at(5)).expect("no violation");
+    assert!(!server.wants(FAST) && said(&mut server, FAST, DATA_MAX, at(5)).0.is_empty());
+    server.write(1_000);
+    assert!(server.wants(FAST));
+    server.finish();
+    let (frames, data) = said(&mut server, FAST, DATA_MAX, at(20));
+    assert_eq!((types(&frames), data), (vec![4, 8], vec![ByteRange::new(0, 1_000)]), "no ACK of its own");
+    let Some(Frame::Attached(attached)) = Frame::take(&mut &frames[..]).expect("a frame") else {
+        panic!("no ATTACHED")
+    };
+    assert_eq!(attached.received, 101, "the end, too");
+    assert_eq!(server.lane_timeout(FAST), None, "there is nothing left to acknowledge");
+}
+
+#[test]
+fn attached_waits_for_an_answer_no_longer_than_an_ack() {
+    let (mut server, _) = accepted();
+    assert_eq!((server.lane_timeout(FAST), server.poll_timeout()), (Some(at(25)), Some(at(25))));
+    assert!(said(&mut server, FAST, DATA_MAX, at(24)).0.is_empty());
+    assert_eq!(types(&said(&mut server, FAST, DATA_MAX, at(25)).0), [4]);
+}
+
+#[test]
+fn attached_does_not_wait_while_a_long_request_needs_credit() {
+    let (mut server, _) = accepted();
+    server.handle_data(FAST, ByteRange::new(0, 16 << 10), at(1)).expect("no violation");
+    assert!(server.wants(FAST));
+    assert_eq!(types(&said(&mut server, FAST, DATA_MAX, at(1)).0), [4]);
+}
+
+#[test]
+fn the_end_of_a_flow_goes_with_attached() {
+    let (mut server, _) = accepted();
+    server.reset(0x101);
+    assert!(server.wants(FAST));
+    assert_eq!(types(&said(&mut server, FAST, DATA_MAX, at(1)).0), [4, 10]);
 }
 
 #[test]

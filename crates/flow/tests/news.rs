@@ -17,8 +17,12 @@ const fn binding(lane: LaneId) -> Binding {
 
 /// All that a flow has to say on a lane.
 fn said(flow: &mut Flow, lane: LaneId) -> Vec<u8> {
+    said_at(flow, lane, NOW)
+}
+
+fn said_at(flow: &mut Flow, lane: LaneId, now: Timestamp) -> Vec<u8> {
     let mut all = Vec::new();
-    while let Some(Transmit::Frames(bytes)) = flow.poll_transmit(lane, 0, NOW) {
+    while let Some(Transmit::Frames(bytes)) = flow.poll_transmit(lane, 0, now) {
         all.extend(bytes);
     }
     all
@@ -54,7 +58,12 @@ fn attach_as(device: &mut Flow, server: &mut Option<Flow>, lane: u64, replaces: 
         other => panic!("{other:?}"),
     }
     let server = server.as_mut().unwrap();
-    hear(device, lane, &said(server, lane));
+    // The first ATTACHED waits for bytes to go with.
+    let mut answer = said(server, lane);
+    if let Some(at) = server.lane_timeout(lane).filter(|_| answer.is_empty()) {
+        answer = said_at(server, lane, at);
+    }
+    hear(device, lane, &answer);
     hear(server, lane, &said(device, lane));
     lane
 }

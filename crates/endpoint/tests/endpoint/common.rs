@@ -89,10 +89,12 @@ impl World {
         device
     }
 
-    /// A flow at both ends.
+    /// A flow at both ends, which the device knows to be attached.
     pub async fn flow(&self, options: FlowOptions) -> (FlowStream, FlowStream) {
         let device = self.device.open("test", options).unwrap();
-        (device, self.server.accept().await.unwrap())
+        let server = self.server.accept().await.unwrap();
+        device.status().wait_for(|status| status.network.is_some()).await.unwrap();
+        (device, server)
     }
 }
 

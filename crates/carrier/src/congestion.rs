@@ -1,0 +1,177 @@
+//! How fast a QUIC connection sends: [`Congestion`], and what Hoop changes of quinn's Cubic.
+//!
+//! **Growth.** quinn lets a window grow only by acknowledgements that come while it is full. A hundred short answers fill it for an instant, and then there is nothing more to send: the
+//! window stays as small as it was, and the next hundred answers take several round trips again. RFC 9002 §7.8 asks that a window which is not used does not grow. Here, as in Linux's TCP, a
+//! window counts as used in slow start if half of it was in flight within the last round trip or two, and later if nearly all of it was.
+//!
+//! **First window.** Thirty-two packets, as Chrome's and Caddy's QUIC have it, where RFC 9002 §7.2 recommends ten: a page's requests, or the first of its answers, go out in one round trip.
+//! quinn spreads what exceeds ten packets over the round trip.
+
+use quinn::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetrics, CubicConfig};
+use quinn_proto::RttEstimator;
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The first window, in bytes: 32 packets of the size that each path takes.
+const FIRST_WINDOW: u64 = 32 * 1_200;
+
+/// How fast to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Congestion {
+    /// RFC 9438.
+    #[default]
+    Cubic,
+    /// BBR, version 1 as quinn has it: for links that lose packets without being full. It takes more than its share of one that is.
+    Bbr,
+}
+
+impl Congestion {
+    /// What makes the controllers of connections.
+    pub(crate) fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
+        match self {
+            Self::Cubic => {
+                let mut cubic = CubicConfig::default();
+                cubic.initial_window(FIRST_WINDOW);
+                Arc::new(Growing(Arc::new(cubic)))
+            }
+            Self::Bbr => Arc::new(BbrConfig::default()),
+        }
+    }
+}
+
+/// Makes Cubic that grows when it is used.
+struct Growing(Arc<CubicConfig>);
+
+impl ControllerFactory for Growing {
+    fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
+        Box::new(GrowingCubic { cubic: self.0.clone().build(now, mtu), used: Used::new(now) })
+    }
+}
+
+/// quinn's Cubic, told that it is limited by its window, and not by the application, while that is [`Used`].
+struct GrowingCubic {
+    cubic: Box<dyn Controller>,
+    used: Used,
+}
+
+impl Controller for GrowingCubic {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.used.sent(bytes);
+        self.cubic.on_sent(now, bytes, last_packet_number);
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
+        self.used.turn(now, rtt.get());
+        let metrics = self.cubic.metrics();
+        let is_slow_start = metrics.ssthresh.is_none_or(|threshold| metrics.congestion_window < threshold);
+        let is_limited = app_limited && !self.used.fills(metrics.congestion_window, is_slow_start);
+        self.cubic.on_ack(now, sent, bytes, is_limited, rtt);
+    }
+
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_packet_num_acked: Option<u64>) {
+        self.used.is_now(in_flight);
+        self.cubic.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
+    }
+
+    fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent_congestion: bool, lost_bytes: u64) {
+        self.cubic.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.cubic.on_mtu_update(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        self.cubic.window()
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        self.cubic.metrics()
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Self { cubic: self.cubic.clone_box(), used: self.used })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.cubic.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// The most that was in flight at once, in bytes, within this round trip and the last.
+#[derive(Clone, Copy, Debug)]
+struct Used {
+    in_flight: u64,
+    most: u64,
+    most_before: u64,
+    since: Instant,
+}
+
+impl Used {
+    const fn new(now: Instant) -> Self {
+        Self { in_flight: 0, most: 0, most_before: 0, since: now }
+    }
+
+    /// Of packets that hold nothing but an ACK nobody tells that they are not in flight; [`Used::is_now`] corrects it.
+    const fn sent(&mut self, bytes: u64) {
+        self.in_flight += bytes;
+        if self.in_flight > self.most {
+            self.most = self.in_flight;
+        }
+    }
+
+    const fn is_now(&mut self, in_flight: u64) {
+        self.in_flight = in_flight;
+    }
+
+    /// A round trip may be over.
+    fn turn(&mut self, now: Instant, round_trip: Duration) {
+        if now.saturating_duration_since(self.since) >= round_trip {
+            (self.most_before, self.most, self.since) = (self.most, self.in_flight, now);
+        }
+    }
+
+    /// Whether so large a window was in use: half of it in slow start, seven eighths of it later.
+    fn fills(&self, window: u64, is_slow_start: bool) -> bool {
+        let most = self.most.max(self.most_before);
+        if is_slow_start { most >= window / 2 } else { most >= window - window / 8 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn half_of_a_window_is_enough_in_slow_start_and_not_later() {
+        let mut used = Used::new(Instant::now());
+        used.sent(499);
+        assert!(!used.fills(1_000, true));
+        used.sent(1);
+        assert!(used.fills(1_000, true));
+        assert!(!used.fills(1_000, false));
+        used.sent(375);
+        assert!(used.fills(1_000, false));
+    }
+
+    #[test]
+    fn use_counts_for_two_round_trips() {
+        let now = Instant::now();
+        let mut used = Used::new(now);
+        used.sent(1_000);
+        used.is_now(0);
+        for round_trips in 0..2 {
+            used.turn(now + ROUND_TRIP * round_trips, ROUND_TRIP);
+            assert!(used.fills(1_000, false), "after {round_trips} round trips");
+        }
+        used.turn(now + ROUND_TRIP * 2, ROUND_TRIP);
+        assert!(!used.fills(1_000, true));
+    }
+}
