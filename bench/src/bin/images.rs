@@ -344,6 +344,13 @@ impl World {
             // No connection is to know what an earlier one learned of the link.
             let parameter = "/proc/sys/net/ipv4/tcp_no_metrics_save";
             lab.in_host(host, || fs::write(parameter, "1")).expect("a parameter of the kernel's");
+            // TCP has the congestion control of an ordinary Linux, as QUIC has here, whatever this machine's is.
+            let mut routes = lab.command(host, Path::new("sh"));
+            routes.args([
+                "-ec",
+                "ip route show dev line | while read -r route; do ip route replace $route dev line congctl cubic; done",
+            ]);
+            assert!(routes.status().is_ok_and(|status| status.success()), "a host's routes take no congestion control");
         }
         let folder = tempfile::tempdir().expect("a folder");
         let (path, server) = (folder.path(), lab.address("server"));

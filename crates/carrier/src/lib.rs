@@ -12,6 +12,7 @@ mod quic;
 mod race;
 mod reachability;
 mod resets;
+mod sending;
 mod silence;
 mod socket;
 mod tcp;

@@ -14,23 +14,24 @@ use crate::congestion::Congestion;
 use crate::lingering::{Drivers, Lingering, OfUse, There};
 use crate::peers::{Peers, Place};
 use crate::resets::ResetKey;
+use crate::sending::{CODE, QuicSender, Sending, gone};
 use crate::silence::{Sample, until_silent};
 use crate::socket::{Local, udp_socket};
 use crate::turns::Turns;
-use crate::{Carrier, Kind, LANES_MAX, Lane, LaneReceiver, LaneSender, Pending, STRANGER_WINDOW, broken_off};
+use crate::{Carrier, Kind, LANES_MAX, Lane, LaneReceiver, Pending, STRANGER_WINDOW, broken_off};
 use bytes::Bytes;
 use hoop_flow::{Binding, EXPORTER_LABEL};
 use quinn::congestion::{Controller, ControllerFactory};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
     ConnectionError, ConnectionStats, EndpointConfig, IdleTimeout, Incoming, MtuDiscoveryConfig, ReadError,
-    TransportConfig, VarInt, WriteError,
+    TransportConfig, VarInt,
 };
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
@@ -40,9 +41,6 @@ pub const QUIC_ALPN: &[u8] = b"hoop-flow/1";
 
 /// The largest packet, in bytes of UDP payload: ten of them fit into one call of the system.
 pub const MTU_MAX: u16 = 6_500;
-
-/// The code that a lane is reset or stopped with, and a connection closed with: whoever needs a reason has had it in a frame.
-const CODE: VarInt = VarInt::from_u32(0);
 
 /// First packets that wait for [`QuicListener`] to look at them, a few kilobytes each; it does so at once.
 const INCOMING_MAX: usize = 1_024;
@@ -55,19 +53,6 @@ const SERVER_CRYPTO_BYTES: usize = 8 * 1024;
 
 /// Lanes that a device is allowed at once before it has opened any: more than most ever have. A carrier without lanes holds 4 KB for them.
 const LANES_FIRST: u32 = 64;
-
-/// How much a lane gives to QUIC before others have their turn, in bytes, and a chunk more.
-const TURN: usize = 64 * 1024;
-
-/// How long others wait for a lane's turn: one whose other end takes nothing must not hold them up.
-const TURN_TIME: Duration = Duration::from_secs(1);
-
-/// How long a server keeps what a lane that has ended has sent and nobody acknowledged: several round trips of the worst network. Its flow no longer answers for that memory.
-const FINISH_MAX: Duration = Duration::from_secs(5);
-
-/// Of its lanes' bytes a connection takes over as many as its congestion window has, a quarter more, and these, up to [`QuicOptions::send_window`]: what is under way, and what is
-/// ready for when some of it is acknowledged. More would wait there for no use, where neither another lane's bytes can pass them nor another carrier take them.
-const AHEAD: u64 = 64 * 1024;
 
 /// How connections are run, at either end.
 #[derive(Clone, Debug)]
@@ -474,14 +459,6 @@ pub struct QuicCarrier {
     of_use: Option<Arc<OfUse>>,
 }
 
-/// What the lanes of a carrier share as they send.
-#[derive(Debug)]
-struct Sending {
-    turn: Mutex<()>,
-    /// The most that the connection is to take over, in bytes.
-    window: AtomicU64,
-}
-
 /// What a device that is known may send, and what is sent to it ahead of its acknowledgments, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Windows {
@@ -496,7 +473,7 @@ impl QuicCarrier {
             .export_keying_material(&mut binding, EXPORTER_LABEL, b"")
             .map_err(|_| io::Error::other("TLS exported no binding"))?;
         let allowed = AtomicU32::new(lanes.min(LANES_FIRST));
-        let sending = Arc::new(Sending { turn: Mutex::default(), window: AtomicU64::new(send_window) });
+        let sending = Arc::new(Sending::new(connection.clone(), send_window));
         Ok(Self { connection, binding: Binding(binding), sending, lanes, allowed, windows: None, of_use: None })
     }
 
@@ -511,8 +488,7 @@ impl QuicCarrier {
     }
 
     fn lane(&self, (stream, receive): (quinn::SendStream, quinn::RecvStream)) -> Lane {
-        let (connection, sending) = (self.connection.clone(), self.sending.clone());
-        let sender = QuicSender { stream: Some(stream), sending, connection, of_use: self.of_use.clone() };
+        let sender = QuicSender::new(stream, self.sending.clone(), self.of_use.clone());
         let receiver = QuicReceiver { stream: receive, _of_use: self.of_use.clone() };
         Lane { sender: Box::new(sender), receiver: Box::new(receiver) }
     }
@@ -565,7 +541,7 @@ impl Carrier for QuicCarrier {
     fn set_known(&self) {
         if let Some(windows) = self.windows {
             self.connection.set_receive_window(windows.receive);
-            self.sending.window.store(windows.send, Ordering::Relaxed);
+            self.sending.set_window(windows.send);
         }
     }
 
@@ -616,14 +592,6 @@ fn asked(stats: &ConnectionStats) -> u64 {
     frames.iter().sum::<u64>().saturating_sub(probes) + sent.immediate_ack.saturating_sub(probes)
 }
 
-fn gone(error: ConnectionError) -> io::Error {
-    let kind = match error {
-        ConnectionError::TimedOut => io::ErrorKind::TimedOut,
-        _ => io::ErrorKind::ConnectionAborted,
-    };
-    io::Error::new(kind, error)
-}
-
 /// Whether an attempt by QUIC failed, or a carrier of QUIC ended, by what a server said: that it has no room, or does not know the connection, as after its restart. Then QUIC passes.
 pub fn is_answer(error: &io::Error) -> bool {
     let error = error.get_ref().and_then(|inner| inner.downcast_ref());
@@ -635,88 +603,6 @@ pub fn is_answer(error: &io::Error) -> bool {
         | ConnectionError::Reset => true,
         ConnectionError::TimedOut | ConnectionError::LocallyClosed | ConnectionError::CidsExhausted => false,
     })
-}
-
-#[derive(Debug)]
-struct QuicSender {
-    /// None once it is finished.
-    stream: Option<quinn::SendStream>,
-    /// Of all lanes of the carrier.
-    sending: Arc<Sending>,
-    connection: quinn::Connection,
-    /// At a server.
-    of_use: Option<Arc<OfUse>>,
-}
-
-impl QuicSender {
-    /// Lanes take turns where there is room for some of them only: quinn wakes all who wait for room, the latest first, and who is first takes all of it, so that many
-    /// would never have any.
-    async fn send_in_turns(&mut self, mut chunks: &mut [Bytes]) -> io::Result<()> {
-        let stream = self.stream.as_mut().ok_or_else(broken_off)?;
-        while !chunks.is_empty() {
-            let (mut many, mut len) = (0, 0);
-            while many < chunks.len() && len < TURN {
-                len += chunks[many].len();
-                many += 1;
-            }
-            let (now, later) = chunks.split_at_mut(many);
-            chunks = later;
-            let turn = self.sending.turn.lock().await;
-            let congestion_window = self.connection.stats().path.cwnd;
-            let ahead = congestion_window.saturating_add(congestion_window / 4 + AHEAD);
-            self.connection.set_send_window(ahead.min(self.sending.window.load(Ordering::Relaxed)));
-            let write = stream.write_all_chunks(now);
-            tokio::pin!(write);
-            let written = tokio::select! {
-                biased;
-                written = &mut write => written,
-                () = tokio::time::sleep(TURN_TIME) => {
-                    drop(turn);
-                    write.await
-                }
-            };
-            written.map_err(write_error)?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for QuicSender {
-    fn drop(&mut self) {
-        // quinn would finish the stream.
-        if let Some(stream) = &mut self.stream {
-            let _ = stream.reset(CODE);
-        }
-    }
-}
-
-fn write_error(error: WriteError) -> io::Error {
-    match error {
-        WriteError::ConnectionLost(error) => gone(error),
-        WriteError::Stopped(_) | WriteError::ClosedStream | WriteError::ZeroRttRejected => broken_off(),
-    }
-}
-
-impl LaneSender for QuicSender {
-    fn send<'a>(&'a mut self, chunks: &'a mut [Bytes]) -> Pending<'a, io::Result<()>> {
-        Box::pin(self.send_in_turns(chunks))
-    }
-
-    fn finish(&mut self) -> Pending<'_, io::Result<()>> {
-        Box::pin(async {
-            let mut stream = self.stream.take().ok_or_else(broken_off)?;
-            stream.finish().map_err(|_| broken_off())?;
-            if let Some(of_use) = self.of_use.clone() {
-                tokio::spawn(async move {
-                    if tokio::time::timeout(FINISH_MAX, stream.stopped()).await.is_err() {
-                        let _ = stream.reset(CODE);
-                    }
-                    drop(of_use);
-                });
-            }
-            Ok(())
-        })
-    }
 }
 
 #[derive(Debug)]

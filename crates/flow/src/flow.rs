@@ -22,7 +22,7 @@ const ACK_EVERY: u64 = 64 * 1024;
 /// The part of the window that is received before an ACK is due at once. Each is a packet of its own, and so many keep the sender going.
 const ACK_PART: u64 = 4;
 
-/// How long an ACK waits for more to acknowledge, as in QUIC (RFC 9000 §13.2.1).
+/// How long an ACK waits for more to acknowledge at most, as in QUIC (RFC 9000 §13.2.1).
 const ACK_DELAY: Duration = Duration::from_millis(25);
 
 /// A server's ATTACHED of a new flow waits as long for the first bytes of the answer, to go with them: unless so much has come that the device may soon have to wait for more credit.
@@ -893,7 +893,7 @@ impl Flow {
             }
             (_, _, Frame::Fin { end }) => {
                 self.incoming.fin(*end).map_err(|_| Violation::End)?;
-                self.raise_ack();
+                self.ack_soon(now);
                 self.finish_if_done();
             }
             (_, _, Frame::Size(size)) => self.news(Event::Size(*size)),
@@ -1020,12 +1020,19 @@ impl Flow {
         let window = self.incoming.window();
         // Whoever may send little would otherwise wait for the delay each time.
         let many = ACK_EVERY.max(window / ACK_PART).min(window / 2);
-        let enough = self.unacked >= many || credit >= many || self.incoming.is_done();
+        let enough = self.unacked >= many || credit >= many;
         match enough {
             true => self.raise_ack(),
-            false => self.ack_at = self.ack_at.into_iter().chain([now + ACK_DELAY]).min(),
+            false => self.ack_soon(now),
         }
         enough
+    }
+
+    /// An ACK is due at the next multiple of [`ACK_DELAY`]: so those of all flows go together, in few packets.
+    fn ack_soon(&mut self, now: Timestamp) {
+        let delay = ACK_DELAY.as_micros() as u64;
+        let next = Timestamp::from_micros((now.as_micros() / delay).saturating_add(1).saturating_mul(delay));
+        self.ack_at = self.ack_at.into_iter().chain([next]).min();
     }
 
     fn acked(&mut self, received: u64, credit: u64) -> Result<(), Violation> {

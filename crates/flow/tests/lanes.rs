@@ -156,6 +156,17 @@ fn the_end_of_a_flow_goes_with_attached() {
 }
 
 #[test]
+fn the_end_of_a_stream_is_acknowledged_at_a_moment_that_all_flows_share() {
+    let (mut server, _) = accepted();
+    assert_eq!(types(&said(&mut server, FAST, DATA_MAX, at(30)).0), [4]);
+    server.handle_data(FAST, ByteRange::new(0, 100), at(33)).expect("no violation");
+    server.handle(FAST, &Frame::Fin { end: 100 }, at(41)).expect("no violation");
+    assert!(!server.wants(FAST));
+    assert_eq!(server.lane_timeout(FAST), Some(at(50)), "a multiple of 25 ms");
+    assert_eq!(types(&said(&mut server, FAST, DATA_MAX, at(50)).0), [7]);
+}
+
+#[test]
 fn a_fast_lane_resends_only_the_slow_range_that_blocks_an_open_stream() {
     let window = 1 << 20;
     let (mut device, _) = attached(window);

@@ -3,11 +3,13 @@
 use crate::common::{
     NAME, TLS, V4, Way, any_port, drain, lane, pour, quic_device, quic_listener, quic_pair, quic_strangers, soon,
 };
+use bytes::Bytes;
 use hoop_carrier::{Carrier, Local, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions, ResetKey, SILENCE};
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::{ClientConnection, Keys, Version};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
@@ -441,4 +443,61 @@ async fn a_stranger_sends_little_until_it_is_known_whose_the_carrier_is() {
     server.set_known();
     soon(drain(theirs.receiver, 5, 1_000_000)).await;
     soon(sent).await.expect("all is taken");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_many_lanes_say_at_once_goes_in_few_packets() {
+    const LANES: usize = 60;
+    let (device, server) = quic_pair(V4).await;
+    let mut lanes = Vec::new();
+    for _ in 0..LANES {
+        let mut lane = soon(device.open()).await.expect("a lane");
+        lane.sender.send(&mut [Bytes::from_static(b"hello")]).await.expect("it is sent");
+        let there = soon(server.accept()).await.expect("a lane");
+        lanes.push((lane, there));
+    }
+    // What QUIC does by itself after a handshake, and its acknowledgements, are over.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let before = device.stats();
+    let say = lanes.into_iter().map(|(mut lane, there)| {
+        tokio::spawn(async move {
+            lane.sender.send(&mut [Bytes::from_static(b"again")]).await.expect("it is sent");
+            lane.sender.finish().await.expect("it ends");
+            (lane, there)
+        })
+    });
+    for said in say.collect::<Vec<_>>() {
+        let (_lane, mut there) = said.await.expect("no panic");
+        let (mut heard, mut bytes) = (Vec::new(), true);
+        while bytes {
+            let came = soon(there.receiver.receive(100)).await.expect("bytes, or the end");
+            bytes = came.is_some();
+            heard.extend(came.unwrap_or_default());
+        }
+        assert_eq!(heard, b"helloagain");
+    }
+    let after = device.stats();
+    let packets = after.udp_tx.datagrams - before.udp_tx.datagrams;
+    assert!(packets <= LANES as u64 / 2, "{packets} packets for {LANES} lanes, each of which says a word and its end");
+}
+
+#[tokio::test]
+async fn a_lane_given_up_while_it_says_something_is_broken_off() {
+    let (device, server) = quic_pair(V4).await;
+    let mut lane = soon(device.open()).await.expect("a lane");
+    lane.sender.send(&mut [Bytes::from_static(b"hello")]).await.expect("it is sent");
+    let mut there = soon(server.accept()).await.expect("a lane");
+    let mut chunks = [Bytes::from_static(b"never")];
+    // Polled once, and given up before it is done.
+    assert!(lane.sender.send(&mut chunks).as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(lane);
+    let ended = soon(async {
+        loop {
+            match there.receiver.receive(100).await {
+                Ok(Some(_)) => {}
+                ended => break ended,
+            }
+        }
+    });
+    assert!(ended.await.is_err(), "not a clean end");
 }
