@@ -43,6 +43,9 @@ pub(super) struct Table {
     pub shares: Vec<Share>,
     pub taken: Vec<usize>,
     next: u64,
+    /// How often a place was looked for.
+    #[cfg(test)]
+    tries: usize,
     /// Those with a place, by their share and number.
     held: BTreeMap<(usize, u64), Held>,
     /// Those that wait for one, in the order of their turns: by share, by how much is against them, by when they came.
@@ -148,6 +151,8 @@ impl Table {
             clients: BTreeMap::new(),
             networks: BTreeMap::new(),
             known_clients: Standings::default(),
+            #[cfg(test)]
+            tries: 0,
             known_networks: Standings::default(),
             is_looking: false,
         }
@@ -239,17 +244,7 @@ impl Table {
 
     /// Looks again for everybody that waits, since who becomes behind does so by time alone. Whether anybody still waits.
     pub(super) fn look(&mut self, now: Duration) -> bool {
-        for share in 0..self.shares.len() {
-            let (mut in_vain, in_crowd, mut turn) = (0, self.is_crowded(share), None);
-            while in_vain < IN_VAIN {
-                turn = self.turn(share, in_crowd, turn);
-                let Some(key) = turn else { break };
-                match self.serve(key, now) {
-                    Ok(()) | Err(Full::One) => {}
-                    Err(Full::Known | Full::All) => in_vain += 1,
-                }
-            }
-        }
+        (0..self.shares.len()).for_each(|share| self.serve_first(share, usize::MAX, now));
         self.is_looking = !self.waiting.is_empty();
         self.is_looking
     }
@@ -338,12 +333,25 @@ impl Table {
         if self.waiting.is_empty() || self.taken[share] >= self.shares[share].places {
             return;
         }
-        let (in_crowd, mut turn) = (self.is_crowded(share), None);
-        loop {
+        self.serve_first(share, 1, now);
+    }
+
+    /// Gives a place to the first of those that wait for a share, to `most` of them at most; of those that it has none for, it looks at [`IN_VAIN`]. Whoever has all that one may is
+    /// passed over, with all of the same that come next.
+    fn serve_first(&mut self, share: usize, most: usize, now: Duration) {
+        let (mut served, mut in_vain, mut full, mut turn) = (0, 0, None, None);
+        let in_crowd = self.is_crowded(share);
+        while served < most && in_vain < IN_VAIN {
             turn = self.turn(share, in_crowd, turn);
-            match turn {
-                Some(key) if self.serve(key, now).is_err() => {}
-                Some(_) | None => return,
+            let Some(key) = turn else { return };
+            let client = self.waiting.get(&key).map(|(_, held)| held.client);
+            if full.is_some() && client == full {
+                continue;
+            }
+            match self.serve(key, now) {
+                Ok(()) => served += 1,
+                Err(Full::One) => full = client,
+                Err(Full::Known | Full::All) => in_vain += 1,
             }
         }
     }
@@ -421,6 +429,10 @@ impl Table {
 
     /// Sees to it that there is a place for `newcomer`.
     fn make_room(&mut self, newcomer: &Held, now: Duration) -> Result<(), Full> {
+        #[cfg(test)]
+        {
+            self.tries += 1;
+        }
         let share = *self.shares.get(newcomer.share).ok_or(Full::One)?;
         let (network, own) = self.counts(newcomer);
         let is_limited = share.of_loopback || !newcomer.client.is_loopback();
@@ -962,6 +974,25 @@ mod tests {
         now += ONE_IN * KNOWN_COUNTS;
         assert!(asked == Asked::Has || (table.look(now) && table.holds(honest) == Some(true)));
         assert!(crowd.iter().any(|(number, _)| table.holds(*number).is_none()));
+    }
+
+    /// Each try looks at all who have a place. With a thousand tries for each request that ended, a crowd of one address made all others wait for a second.
+    #[test]
+    fn a_place_that_is_left_is_tried_for_few_of_a_crowd() {
+        for (of_one, from) in [(None, 400), (Some(4), 1)] {
+            let share = Share { of_one, ..Share::of(500).waits(1_000) };
+            let (mut table, now) = (Table::new(vec![share]), SECOND);
+            (0..from).for_each(|n| table.known_clients.is_at_fault(AddressKey::from_ip(many(n)), now));
+            (0..900).for_each(|n| drop(ask(&mut table, many(n % from), now)));
+            assert!(table.waiting.len() > 400, "{}", table.waiting.len());
+            for n in 0..100 {
+                let (honest, asked) = ask(&mut table, many(1_000 + n), now + ONE_IN * 2 * u32::from(n));
+                let before = table.tries;
+                table.leave(honest, now + ONE_IN * 2 * u32::from(n));
+                let tries = table.tries - before;
+                assert!(tries <= IN_VAIN + 1, "{tries} tries, {asked:?}, at most {of_one:?} of one");
+            }
+        }
     }
 
     #[test]
