@@ -37,10 +37,13 @@ impl Expected {
 
     /// What a server says of the whole representation: SHA-512 if it says that, or else SHA-256. Others are insecure, or unknown here.
     pub fn told(headers: &HeaderMap) -> Option<Self> {
-        let members = || {
-            let lines = headers.get_all("repr-digest").iter().filter_map(|line| line.to_str().ok());
-            lines.flat_map(|line| line.split(',')).filter_map(|member| member.trim().split_once('='))
-        };
+        let lines: Vec<&str> = headers.get_all("repr-digest").iter().filter_map(|line| line.to_str().ok()).collect();
+        Self::read(&lines.join(","))
+    }
+
+    /// What the value of a `Repr-Digest` says.
+    pub fn read(field: &str) -> Option<Self> {
+        let members = || field.split(',').filter_map(|member| member.trim().split_once('='));
         let find = |name: &str, algorithm: &'static Algorithm| {
             // A later member takes an earlier one's place (RFC 9651 §3.2).
             let (_, value) = members().rfind(|(key, _)| *key == name)?;
@@ -50,6 +53,12 @@ impl Expected {
             Some(Self { algorithm, value })
         };
         find("sha-512", &SHA512).or_else(|| find("sha-256", &SHA256))
+    }
+
+    /// The value of a `Repr-Digest` that says it.
+    pub fn field(&self) -> String {
+        let name = if self.algorithm == &SHA512 { "sha-512" } else { "sha-256" };
+        format!("{name}=:{}:", STANDARD.encode(&self.value))
     }
 
     /// Whether a file has it, from its beginning on.
@@ -87,7 +96,9 @@ mod tests {
         assert_eq!(told(&[of_hello]).unwrap(), plain);
         assert_eq!(told(&["md5=:AAAA:", &format!("{of_hello};x=1")]).unwrap(), plain);
         let of_512 = format!("sha-512=:{}:", STANDARD.encode([7; 64]));
-        assert_eq!(told(&[of_hello, &of_512]).unwrap().value, [7; 64]);
+        let strong = told(&[of_hello, &of_512]).unwrap();
+        assert_eq!(strong.value, [7; 64]);
+        assert_eq!((plain.field(), strong.field()), (of_hello.to_owned(), of_512));
         for other in ["", "sha-256", "sha-256=LPJN", "sha-256=:LPJN:", "sha-256=:?:", "md5=:AAAA:"] {
             assert_eq!(told(&[other]), None, "{other}");
         }

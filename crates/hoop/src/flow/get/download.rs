@@ -73,7 +73,7 @@ pub async fn download(job: &Job, source: &Source, give_up_after: Duration, show:
     let (mut tries, mut said, before) = (0, String::new(), part.have());
     let vouched = job.continues;
     let moved = Instant::now();
-    let mut asked = Asked { job, source, show, part, vouched, told: None, anew: 0, moved, give_up_after };
+    let mut asked = Asked { job, source, show, part, vouched, anew: 0, moved, give_up_after };
     loop {
         let had = asked.part.have();
         let (why, least) = match asked.attempt().await {
@@ -99,8 +99,8 @@ pub async fn download(job: &Job, source: &Source, give_up_after: Duration, show:
         sleep(AGAIN.delay(tries, Rng.jitter()).max(least)).await;
         tries += 1;
     }
-    let Asked { mut part, told, .. } = asked;
-    if let Some(expected) = job.expected.clone().or(told)
+    let Asked { mut part, .. } = asked;
+    if let Some(expected) = job.expected.clone().or(part.told().cloned())
         && !expected.is_of(&mut part.file().map_err(file)?).map_err(file)?
     {
         part.discard();
@@ -124,8 +124,6 @@ struct Asked<'a, S> {
     part: Part,
     /// The user says that what is there is the beginning.
     vouched: bool,
-    /// What the server says of the version that is there.
-    told: Option<Expected>,
     /// How often what had come was of no use.
     anew: u32,
     /// When something came last.
@@ -217,7 +215,7 @@ impl<S: Show> Asked<'_, S> {
         let told = Expected::told(&head.headers);
         let is_from = self.part.is_from(from);
         if let Some(skips) = self.part.version().filter(|_| is_from).and_then(|version| version.before(head, have)) {
-            self.told = told.or(self.told.take());
+            self.part.tell(told).map_err(|error| self.file(error))?;
             return Ok(Some(skips));
         }
         match status {
@@ -226,14 +224,13 @@ impl<S: Show> Asked<'_, S> {
                 let etag = head.headers.get(ETAG).and_then(|etag| etag.to_str().ok());
                 let version = etag.and_then(|etag| Version::new(etag, whole(head)));
                 self.vouched = false;
-                self.told = told;
-                self.part.adopt(version, from).map(|()| Some(0)).map_err(|error| self.file(error))
+                let adopted = self.part.adopt(version, from).and_then(|()| self.part.tell(told));
+                adopted.map(|()| Some(0)).map_err(|error| self.file(error))
             }
             StatusCode::RANGE_NOT_SATISFIABLE if self.vouched && is_of(&head.headers, have) => Ok(None),
             StatusCode::OK => {
-                self.told = told;
                 self.begin(Version::of(&plain_request(), head), from)?;
-                Ok(Some(0))
+                self.part.tell(told).map(|()| Some(0)).map_err(|error| self.file(error))
             }
             StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE if have > 0 => {
                 self.begin(None, from)?;

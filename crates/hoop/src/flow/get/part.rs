@@ -5,6 +5,7 @@
 //!
 //! Others may write to some folders, such as `/tmp`. Both files are this user's alone while they are there, and one that may not be is refused ([`Part::open`]).
 
+use super::digest::Expected;
 use hoop_files::{FILE_MODE, parent, replace};
 use hoop_relay::continuation::Version;
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
@@ -44,6 +45,9 @@ struct Note {
     /// They begin with the user's own file, whose place the whole takes.
     #[serde(default)]
     continues: bool,
+    /// What the server said of the whole, as `Repr-Digest` has it: a process that ends before it has compared that leaves it to the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
 }
 
 /// The bytes of a download so far.
@@ -61,6 +65,8 @@ pub struct Part {
     have: u64,
     version: Option<Version>,
     source: Option<String>,
+    /// What the server said of the whole.
+    told: Option<Expected>,
 }
 
 impl Part {
@@ -87,8 +93,9 @@ impl Part {
         let noted = noted.filter(|_| file.is_some());
         let version = noted.as_ref().and_then(|note| Version::new(&note.etag, note.length));
         let continues = is_there && noted.as_ref().is_some_and(|note| note.continues);
+        let told = noted.as_ref().and_then(|note| Expected::read(note.digest.as_deref()?));
         let source = noted.map(|note| note.source);
-        Ok(Self { target, url: url.to_owned(), replaces, file, is_own, continues, have, version, source })
+        Ok(Self { target, url: url.to_owned(), replaces, file, is_own, continues, have, version, source, told })
     }
 
     /// How many bytes are there.
@@ -99,6 +106,23 @@ impl Part {
     /// The version that they are of, as far as that is known.
     pub const fn version(&mut self) -> Option<&mut Version> {
         self.version.as_mut()
+    }
+
+    /// What the server said of the whole.
+    pub const fn told(&self) -> Option<&Expected> {
+        self.told.as_ref()
+    }
+
+    /// The server says what the whole must be.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn tell(&mut self, told: Option<Expected>) -> io::Result<()> {
+        if told.is_none() || told == self.told {
+            return Ok(());
+        }
+        self.told = told;
+        self.write_note()
     }
 
     /// Whether the bytes that are there came from this place, and it can be said of which version they are.
@@ -147,19 +171,26 @@ impl Part {
     }
 
     fn note(&mut self, version: Option<Version>, source: &str) -> io::Result<()> {
+        (self.version, self.source, self.told) = (version, Some(source.to_owned()), None);
+        self.write_note()
+    }
+
+    fn write_note(&self) -> io::Result<()> {
         let path = paths(&self.target).1;
         // Without a tag nobody can continue it after this process.
-        match &version {
-            Some(version) => {
-                let (url, source, etag) = (self.url.clone(), source.to_owned(), version.etag().to_owned());
+        match (&self.version, &self.source) {
+            (Some(version), Some(source)) => {
+                let (url, source, etag) = (self.url.clone(), source.clone(), version.etag().to_owned());
                 let (length, continues) = (version.length(), self.continues);
-                let note = Note { url, source, etag, length, continues };
-                replace(&path, &serde_json::to_vec(&note).map_err(io::Error::other)?)?;
+                let digest = self.told.as_ref().map(Expected::field);
+                let note = Note { url, source, etag, length, continues, digest };
+                replace(&path, &serde_json::to_vec(&note).map_err(io::Error::other)?)
             }
-            None => drop(fs::remove_file(path)),
+            _ => {
+                let _ = fs::remove_file(path);
+                Ok(())
+            }
         }
-        (self.version, self.source) = (version, Some(source.to_owned()));
-        Ok(())
     }
 
     /// Appends bytes.
@@ -334,6 +365,23 @@ mod tests {
         part.finish(0o644).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"hello world");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    /// A process may end after the last byte, and before it has compared what has come with what the server said.
+    #[test]
+    fn what_the_server_said_of_the_whole_outlives_the_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("file");
+        let told = Expected::sha256(&"7".repeat(64)).ok();
+        let mut part = Part::open(&target, URL, false, false).unwrap();
+        part.begin(version(), URL).unwrap();
+        part.tell(told.clone()).unwrap();
+        part.append(b"hello world").unwrap();
+        drop(part);
+        let mut part = Part::open(&target, URL, false, false).unwrap();
+        assert_eq!(part.told().cloned(), told);
+        part.begin(version(), URL).unwrap();
+        assert_eq!(part.told(), None, "of another version nothing is known");
     }
 
     #[test]
