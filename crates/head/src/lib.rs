@@ -7,12 +7,13 @@
 //! valid head of HTTP/3 (RFC 9114 §4.2 and §4.3), within [`HEAD_MAX`] and [`FIELDS_MAX`]. Any other bytes are a [`HeadError`] and never a
 //! panic.
 //!
-//! From below: `error`, `huffman` and `table` know no fields; `line` is one field line; `rules` is what HTTP permits; `section` is a list
+//! From below: `date`, `error`, `huffman` and `table` know no fields; `line` is one field line; `rules` is what HTTP permits; `section` is a list
 //! of lines; `message` makes requests and responses of it; `stream` puts the length in front.
 #![no_std]
 
 extern crate alloc;
 
+mod date;
 mod error;
 mod huffman;
 mod line;

@@ -9,13 +9,17 @@
 //! ```
 //!
 //! Numbers are those of RFC 7541 §5.1. H says that the bytes are Huffman-coded. Where it is 0, a byte of a value below 0x20 stands for a
-//! part of the table, since no value has such bytes itself.
+//! part of the table, since no value has such bytes itself; and a value of [`DATE`] and four bytes is a date.
 
+use crate::date;
 use crate::error::{HEAD_MAX, HeadError};
 use crate::huffman;
 use crate::table::{self, Found};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
+
+/// With this byte begins a date; its seconds since 1970 follow, big-endian.
+const DATE: u8 = 0x1f;
 
 /// Bytes that the table has, or that came.
 pub type Text = Cow<'static, [u8]>;
@@ -56,7 +60,14 @@ pub fn put_line(name: &[u8], value: &[u8], into: &mut Vec<u8>) {
         Found::Name(index) => put_number(index, 0b0101_0000, 4, into),
         Found::Nothing => put_string(name, name, 0b0010_0000, 3, into),
     }
-    put_string(value, &in_parts(value), 0, 7, into);
+    match date::seconds(value) {
+        Some(seconds) => {
+            put_number(5, 0, 7, into);
+            into.push(DATE);
+            into.extend_from_slice(&seconds.to_be_bytes());
+        }
+        None => put_string(value, &in_parts(value), 0, 7, into),
+    }
 }
 
 /// The value with a byte for each part of the table in it.
@@ -89,6 +100,11 @@ fn take_value(rest: &mut &[u8]) -> Result<Vec<u8>, HeadError> {
     let (is_coded, bytes) = take_string(rest, 7)?;
     if is_coded {
         return huffman_decoded(bytes);
+    }
+    if let [DATE, seconds @ ..] = bytes
+        && let Ok(seconds) = seconds.try_into()
+    {
+        return Ok(date::written(u32::from_be_bytes(seconds)).to_vec());
     }
     let mut value = Vec::with_capacity(bytes.len());
     for byte in bytes {

@@ -47,6 +47,9 @@ fn each_fault_of_a_section_has_its_error() {
         (&[0x21, b'x', 1, 10], Value),
         (&[0x21, b'x', 1, 13], Value),
         (&[0x21, b'x', 1, 31], Value),
+        // A date has four bytes behind that.
+        (&[0x21, b'x', 4, 31, b'a', b'b', b'c'], Value),
+        (&[0x21, b'x', 6, 31, b'a', b'b', b'c', b'd', b'e'], Value),
         (&[0x21, b'x', 1, 0x7f], Value),
     ] {
         assert_eq!(refused(&[&GET, rest].concat()), error, "{rest:x?}");

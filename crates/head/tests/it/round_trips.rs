@@ -23,8 +23,14 @@ fn name() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Values of the table, values with parts, and any bytes that a value may have.
+/// Values of the table, values with parts, dates, and any bytes that a value may have.
 fn value() -> impl Strategy<Value = Vec<u8>> {
+    let date =
+        "(Sun|Mon|Tue|Wed|Thu), [0-3][0-9] (Jan|Feb|Nov) (19|20|21)[0-9]{2} [0-2][0-9]:[0-5][0-9]:[0-6][0-9] GMT";
+    prop_oneof![3 => mixed(), 1 => date.prop_map(String::into_bytes)]
+}
+
+fn mixed() -> impl Strategy<Value = Vec<u8>> {
     const PARTS: [&str; 9] = ["Mozilla/5.0 (", "https://", "\"Not", "; rv:1", "140", "*/*", "bytes 0-1/2", "\t", "?1"];
     let byte = prop_oneof![0x20..0x7f_u8, 0x80..=0xff_u8, Just(b'\t')];
     let mixed = vec(
