@@ -13,7 +13,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The first window, in bytes: 32 packets of the size that each path takes.
+/// The first window, in bytes: 32 packets of 1,200 bytes, which each path takes.
 const FIRST_WINDOW: u64 = 32 * 1_200;
 
 /// How fast to send.
@@ -75,6 +75,8 @@ impl Controller for GrowingCubic {
     }
 
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent_congestion: bool, lost_bytes: u64) {
+        // How much the larger window was used says nothing of the smaller one.
+        self.used.forget();
         self.cubic.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
     }
 
@@ -129,10 +131,16 @@ impl Used {
         self.in_flight = in_flight;
     }
 
-    /// A round trip may be over.
+    const fn forget(&mut self) {
+        (self.most, self.most_before) = (self.in_flight, 0);
+    }
+
+    /// A round trip may be over. What was in flight before a rest does not count.
     fn turn(&mut self, now: Instant, round_trip: Duration) {
-        if now.saturating_duration_since(self.since) >= round_trip {
-            (self.most_before, self.most, self.since) = (self.most, self.in_flight, now);
+        let passed = now.saturating_duration_since(self.since);
+        if passed >= round_trip {
+            let before = if passed < round_trip * 2 { self.most } else { 0 };
+            (self.most_before, self.most, self.since) = (before, self.in_flight, now);
         }
     }
 
@@ -173,5 +181,19 @@ mod tests {
         }
         used.turn(now + ROUND_TRIP * 2, ROUND_TRIP);
         assert!(!used.fills(1_000, true));
+    }
+
+    #[test]
+    fn use_before_a_rest_or_a_loss_does_not_count() {
+        let now = Instant::now();
+        let mut used = Used::new(now);
+        used.sent(1_000);
+        used.is_now(0);
+        let before = used;
+        used.turn(now + ROUND_TRIP * 5, ROUND_TRIP);
+        assert!(!used.fills(1_000, true));
+        used = before;
+        used.forget();
+        assert!(!used.fills(700, true));
     }
 }

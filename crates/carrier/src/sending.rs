@@ -56,13 +56,51 @@ impl fmt::Debug for Sending {
 
 /// What a lane says together with others.
 enum Said {
-    Bytes(SendStream, Vec<Bytes>, oneshot::Sender<Taken>),
+    Bytes(Stream, Vec<Bytes>, oneshot::Sender<Taken>),
     /// Its end. At a server, the connection counts until the other end has it.
-    End(SendStream, Option<Arc<OfUse>>),
+    End(Stream, Option<Arc<OfUse>>),
 }
 
 /// A lane's stream again, what of its bytes QUIC has not taken yet, and how that went.
-type Taken = (SendStream, Vec<Bytes>, Result<(), WriteError>);
+type Taken = (Stream, Vec<Bytes>, Result<(), WriteError>);
+
+/// A lane's stream, or none. If it is not ended it is broken off: quinn would finish it.
+#[derive(Debug, Default)]
+struct Stream(Option<SendStream>);
+
+impl Stream {
+    fn get(&mut self) -> io::Result<&mut SendStream> {
+        self.0.as_mut().ok_or_else(broken_off)
+    }
+
+    /// Takes it out, if it is there.
+    fn take(&mut self) -> io::Result<Self> {
+        if self.0.is_some() { Ok(std::mem::take(self)) } else { Err(broken_off()) }
+    }
+
+    fn end(mut self, of_use: Option<Arc<OfUse>>) {
+        let Some(mut stream) = self.0.take() else { return };
+        // An error is that of a connection which is gone, or of a stream that the other end has stopped.
+        if stream.finish().is_ok()
+            && let Some(of_use) = of_use
+        {
+            tokio::spawn(async move {
+                if tokio::time::timeout(FINISH_MAX, stream.stopped()).await.is_err() {
+                    let _ = stream.reset(CODE);
+                }
+                drop(of_use);
+            });
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(stream) = &mut self.0 {
+            let _ = stream.reset(CODE);
+        }
+    }
+}
 
 impl Sending {
     pub(crate) fn new(connection: quinn::Connection, window: u64) -> Self {
@@ -98,21 +136,19 @@ impl Sending {
         }
     }
 
-    /// Writes all that waits, without letting anything else run meanwhile.
+    /// Writes all that waits, and waits for nothing meanwhile.
     fn say_all(&self) {
         let all = std::mem::take(&mut *self.together.lock().unwrap_or_else(PoisonError::into_inner));
         self.make_room();
         for said in all {
             match said {
                 Said::Bytes(mut stream, mut chunks, back) => {
-                    let written = write_now(&mut stream, &mut chunks);
+                    let written = stream.0.as_mut().map_or(Ok(()), |stream| write_now(stream, &mut chunks));
                     chunks.retain(|chunk| !chunk.is_empty());
-                    if let Err((mut stream, ..)) = back.send((stream, chunks, written)) {
-                        // Its lane was given up meanwhile. quinn would finish the stream.
-                        let _ = stream.reset(CODE);
-                    }
+                    // Its lane may have been given up meanwhile.
+                    let _ = back.send((stream, chunks, written));
                 }
-                Said::End(stream, of_use) => end(stream, of_use),
+                Said::End(stream, of_use) => stream.end(of_use),
             }
         }
     }
@@ -131,26 +167,11 @@ fn write_now(stream: &mut SendStream, chunks: &mut [Bytes]) -> Result<(), WriteE
     Ok(())
 }
 
-/// Ends a lane's stream.
-fn end(mut stream: SendStream, of_use: Option<Arc<OfUse>>) {
-    // An error is that of a connection which is gone, or of a stream that the other end has stopped.
-    if stream.finish().is_ok()
-        && let Some(of_use) = of_use
-    {
-        tokio::spawn(async move {
-            if tokio::time::timeout(FINISH_MAX, stream.stopped()).await.is_err() {
-                let _ = stream.reset(CODE);
-            }
-            drop(of_use);
-        });
-    }
-}
-
 /// A lane's sender.
 #[derive(Debug)]
 pub(crate) struct QuicSender {
     /// None once it is finished, or given up.
-    stream: Option<SendStream>,
+    stream: Stream,
     /// Of all lanes of the carrier.
     sending: Arc<Sending>,
     /// At a server.
@@ -159,21 +180,21 @@ pub(crate) struct QuicSender {
 
 impl QuicSender {
     pub(crate) const fn new(stream: SendStream, sending: Arc<Sending>, of_use: Option<Arc<OfUse>>) -> Self {
-        Self { stream: Some(stream), sending, of_use }
+        Self { stream: Stream(Some(stream)), sending, of_use }
     }
 
     async fn send_together(&mut self, chunks: &mut [Bytes]) -> io::Result<()> {
-        let stream = self.stream.take().ok_or_else(broken_off)?;
+        let stream = self.stream.take()?;
         let (back, taken) = oneshot::channel();
         self.sending.say(Said::Bytes(stream, chunks.iter_mut().map(std::mem::take).collect(), back));
         let (stream, mut rest, written) = taken.await.map_err(|_| broken_off())?;
-        self.stream = Some(stream);
+        self.stream = stream;
         written.map_err(write_error)?;
         self.send_in_turns(&mut rest).await
     }
 
     async fn send_in_turns(&mut self, mut chunks: &mut [Bytes]) -> io::Result<()> {
-        let stream = self.stream.as_mut().ok_or_else(broken_off)?;
+        let stream = self.stream.get()?;
         while !chunks.is_empty() {
             let (mut many, mut len) = (0, 0);
             while many < chunks.len() && len < TURN {
@@ -200,15 +221,6 @@ impl QuicSender {
     }
 }
 
-impl Drop for QuicSender {
-    fn drop(&mut self) {
-        // quinn would finish the stream.
-        if let Some(stream) = &mut self.stream {
-            let _ = stream.reset(CODE);
-        }
-    }
-}
-
 impl LaneSender for QuicSender {
     fn send<'a>(&'a mut self, chunks: &'a mut [Bytes]) -> Pending<'a, io::Result<()>> {
         Box::pin(async move {
@@ -221,7 +233,7 @@ impl LaneSender for QuicSender {
 
     fn finish(&mut self) -> Pending<'_, io::Result<()>> {
         Box::pin(async {
-            let stream = self.stream.take().ok_or_else(broken_off)?;
+            let stream = self.stream.take()?;
             self.sending.say(Said::End(stream, self.of_use.clone()));
             Ok(())
         })

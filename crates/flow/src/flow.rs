@@ -1116,7 +1116,7 @@ impl Flow {
     /// Whether an ATTACHED that waits need wait no longer: there is something that it can go with, or the device is about to use up what it may send without one.
     fn has_answer(&self, lane: &Lane) -> bool {
         let says = lane.parks || self.ended.is_some() || (lane.due.fin && self.outgoing.may_tell_end());
-        says || self.incoming.received() >= ATTACHED_UNTIL || (self.carries_data(lane) && self.has_next(lane))
+        says || self.incoming.whole() >= ATTACHED_UNTIL || (self.carries_data(lane) && self.has_next(lane))
     }
 
     /// A server's ATTACHED. It says what an ACK would.

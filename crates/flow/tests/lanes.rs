@@ -92,11 +92,15 @@ fn the_end_of_a_short_stream_goes_with_its_bytes_before_the_server_answers() {
 
 /// A server's flow whose OPEN came at time 0, and the frames that it says within a moment.
 fn accepted() -> (Flow, Vec<u8>) {
+    accepted_with(Options::default())
+}
+
+fn accepted_with(options: Options) -> (Flow, Vec<u8>) {
     let mut device = Flow::open(NAME, KEY, [3; 32], "test".to_owned(), Options::default());
     device.attach(FAST, binding(FAST), Use::Normal, false);
     let (greeting, _) = said(&mut device, FAST, DATA_MAX, at(0));
     let Some(Frame::Open(open)) = Frame::take(&mut &greeting[..]).expect("a frame") else { panic!("no OPEN") };
-    let mut server = Flow::accept(&open, &KEY, FAST, binding(FAST), Options::default()).expect("it is accepted");
+    let mut server = Flow::accept(&open, &KEY, FAST, binding(FAST), options).expect("it is accepted");
     let (frames, _) = said(&mut server, FAST, DATA_MAX, at(0));
     (server, frames)
 }
@@ -141,10 +145,12 @@ fn attached_waits_for_an_answer_no_longer_than_an_ack() {
 
 #[test]
 fn attached_does_not_wait_while_a_long_request_needs_credit() {
-    let (mut server, _) = accepted();
-    server.handle_data(FAST, ByteRange::new(0, 16 << 10), at(1)).expect("no violation");
-    assert!(server.wants(FAST));
-    assert_eq!(types(&said(&mut server, FAST, DATA_MAX, at(1)).0), [4]);
+    for keeps_at_once in [true, false] {
+        let (mut server, _) = accepted_with(Options { keeps_at_once, ..Options::default() });
+        server.handle_data(FAST, ByteRange::new(0, 16 << 10), at(1)).expect("no violation");
+        assert!(server.wants(FAST));
+        assert_eq!(types(&said(&mut server, FAST, DATA_MAX, at(1)).0), [4]);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::pace::{AT_FIRST, BY_LEAVE, Sign, micros};
 use super::share::Share;
 use super::standing::Standings;
 use hoop_units::AddressKey;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -336,21 +336,25 @@ impl Table {
         self.serve_first(share, 1, now);
     }
 
-    /// Gives a place to the first of those that wait for a share, to `most` of them at most; of those that it has none for, it looks at [`IN_VAIN`]. Whoever has all that one may is
-    /// passed over, with all of the same that come next.
+    /// Gives a place to the first of those that wait for a share, to `most` of them at most. Each try looks at all who have a place, so of those that wait few are tried: whoever has all that
+    /// one may is passed over with all of its own, and those that are known for having had to make way once none of them may begin now. Of others it tries [`IN_VAIN`] in vain.
     fn serve_first(&mut self, share: usize, most: usize, now: Duration) {
-        let (mut served, mut in_vain, mut full, mut turn) = (0, 0, None, None);
+        let (mut served, mut in_vain, mut turn) = (0, 0, None);
+        let (mut full, mut none_known) = (BTreeSet::new(), false);
         let in_crowd = self.is_crowded(share);
         while served < most && in_vain < IN_VAIN {
             turn = self.turn(share, in_crowd, turn);
-            let Some(key) = turn else { return };
-            let client = self.waiting.get(&key).map(|(_, held)| held.client);
-            if full.is_some() && client == full {
+            let Some((key, (_, held))) = turn.and_then(|key| self.waiting.get_key_value(&key)) else { return };
+            let (key, client) = (*key, held.client);
+            if full.contains(&client) || (none_known && self.standing(held, now).client < 0) {
                 continue;
             }
             match self.serve(key, now) {
                 Ok(()) => served += 1,
-                Err(Full::One) => full = client,
+                Err(Full::One) => drop(full.insert(client)),
+                // Nobody may begin now.
+                Err(Full::All) if !self.may_begin(share, false, now) => return,
+                Err(Full::Known) if !self.may_begin(share, true, now) => none_known = true,
                 Err(Full::Known | Full::All) => in_vain += 1,
             }
         }
@@ -979,7 +983,7 @@ mod tests {
     /// Each try looks at all who have a place. With a thousand tries for each request that ended, a crowd of one address made all others wait for a second.
     #[test]
     fn a_place_that_is_left_is_tried_for_few_of_a_crowd() {
-        for (of_one, from) in [(None, 400), (Some(4), 1)] {
+        for (of_one, from) in [(None, 400), (Some(4), 1), (Some(4), 2)] {
             let share = Share { of_one, ..Share::of(500).waits(1_000) };
             let (mut table, now) = (Table::new(vec![share]), SECOND);
             (0..from).for_each(|n| table.known_clients.is_at_fault(AddressKey::from_ip(many(n)), now));
@@ -992,9 +996,26 @@ mod tests {
                 let before = table.tries;
                 table.leave(honest, now + ONE_IN * 2 * u32::from(n));
                 let tries = table.tries - before;
-                assert!(tries <= IN_VAIN + 1, "{tries} tries, {asked:?}, at most {of_one:?} of one");
+                assert!(tries <= IN_VAIN + 1, "{tries} tries, {asked:?}, at most {of_one:?} of one, {from} clients");
             }
         }
+    }
+
+    #[test]
+    fn one_behind_a_crowd_that_may_not_begin_gets_the_place_that_is_left() {
+        let (mut table, mut now) = (Table::new(vec![Share::of(500).waits(1_000)]), SECOND);
+        let honest = many(999);
+        let own: Vec<_> = (0..FREELY + 8).map(|_| ask(&mut table, honest, now).0).collect();
+        table.known_clients.is_at_fault(AddressKey::from_ip(many(1)), now);
+        let crowd: Vec<_> = (0..200).map(|_| ask(&mut table, many(1), now).0).collect();
+        assert!(crowd.iter().filter(|number| table.holds(**number).is_none()).count() > 100);
+        let (last, asked) = ask(&mut table, honest, now);
+        assert_eq!(asked, Asked::Waits);
+        for number in &own[..8] {
+            now += ONE_IN;
+            table.leave(*number, now);
+        }
+        assert_eq!(table.holds(last), Some(true));
     }
 
     #[test]

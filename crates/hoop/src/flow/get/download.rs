@@ -227,7 +227,12 @@ impl<S: Show> Asked<'_, S> {
                 let adopted = self.part.adopt(version, from).and_then(|()| self.part.tell(told));
                 adopted.map(|()| Some(0)).map_err(|error| self.file(error))
             }
-            StatusCode::RANGE_NOT_SATISFIABLE if self.vouched && is_of(&head.headers, have) => Ok(None),
+            StatusCode::RANGE_NOT_SATISFIABLE if self.vouched && is_of(&head.headers, have) => {
+                if !is_from {
+                    self.part.tell_instead(told);
+                }
+                Ok(None)
+            }
             StatusCode::OK => {
                 self.begin(Version::of(&plain_request(), head), from)?;
                 self.part.tell(told).map(|()| Some(0)).map_err(|error| self.file(error))

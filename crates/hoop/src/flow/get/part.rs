@@ -125,6 +125,11 @@ impl Part {
         self.write_note()
     }
 
+    /// Another place says what the whole must be, or says nothing of it.
+    pub fn tell_instead(&mut self, told: Option<Expected>) {
+        self.told = told;
+    }
+
     /// Whether the bytes that are there came from this place, and it can be said of which version they are.
     pub fn is_from(&self, source: &str) -> bool {
         self.have > 0 && self.version.is_some() && self.source.as_deref() == Some(source)
