@@ -28,8 +28,11 @@ fn attached() -> [Flow; 2] {
     [device, server]
 }
 
+/// What a flow says first, now or a moment later.
 fn transmitted(flow: &mut Flow, now: Timestamp) -> Vec<u8> {
-    match flow.poll_transmit(LANE, 65_536, now) {
+    let first = flow.poll_transmit(LANE, 65_536, now);
+    let later = |flow: &mut Flow| flow.lane_timeout(LANE).and_then(|at| flow.poll_transmit(LANE, 65_536, at));
+    match first.or_else(|| later(flow)) {
         Some(Transmit::Frames(bytes)) => bytes,
         other => panic!("{other:?} is no greeting"),
     }
