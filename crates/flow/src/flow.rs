@@ -236,6 +236,16 @@ struct Lane {
     sent: VecDeque<Sent>,
 }
 
+impl Lane {
+    /// Until when its ATTACHED waits for something to go with.
+    const fn held(&self) -> Option<Timestamp> {
+        match self.greeting {
+            Some(Greeting::Answer(Hold::Until(until))) => Some(until),
+            _ => None,
+        }
+    }
+}
+
 /// What a lane begins with.
 #[derive(Debug)]
 enum Greeting {
@@ -1206,8 +1216,8 @@ impl Flow {
         if self.ended.is_some() {
             return None;
         }
-        if let Some(Greeting::Answer(Hold::Until(until))) = lane.greeting {
-            return Some(until);
+        if lane.held().is_some() {
+            return lane.held();
         }
         let ack = self.ack_at.filter(|_| lane.stage == Stage::Up && !self.stands_by(lane));
         let late = (self.carries_data(lane) && self.lanes.len() > 1).then(|| self.late_at(lane)).flatten();
@@ -1426,11 +1436,7 @@ impl Flow {
         if self.ended.is_some() || !self.is_attached() {
             return None;
         }
-        let held = self.lanes.iter().filter_map(|lane| match lane.greeting {
-            Some(Greeting::Answer(Hold::Until(until))) => Some(until),
-            _ => None,
-        });
-        let mut at = self.ack_at.into_iter().chain(held).min();
+        let mut at = self.ack_at.into_iter().chain(self.lanes.iter().filter_map(Lane::held)).min();
         if self.lanes.len() > 1 {
             let may_take = |lane: &&Lane| lane.stage == Stage::Up && self.carries_data(lane) && !self.has_next(lane);
             for lane in self.lanes.iter().filter(may_take) {
