@@ -33,6 +33,31 @@ pub struct ServerAddress {
     pub quic_port: u16,
     /// The port of WebSocket.
     pub websocket_port: u16,
+    /// The web server in front of it whose address is used for WebSocket instead; None: there is none.
+    pub front: Option<FrontAddress>,
+}
+
+/// A web server that ends TLS in front of a server, and passes its WebSockets on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FrontAddress {
+    /// What its certificate is for. It is looked up, unless it is the server's name.
+    pub name: String,
+    /// Its port.
+    pub port: u16,
+}
+
+impl ServerAddress {
+    /// What is asked for a WebSocket: a name, and a port.
+    fn websocket(&self) -> (&str, u16) {
+        self.front.as_ref().map_or((&self.name, self.websocket_port), |front| (&front.name, front.port))
+    }
+}
+
+/// Where a server's addresses are, by kind of carrier.
+#[derive(Clone, Default, Debug)]
+struct Found {
+    quic: Vec<IpAddr>,
+    websocket: Vec<IpAddr>,
 }
 
 /// What attempts by QUIC came to.
@@ -64,8 +89,8 @@ pub struct Dialer {
     memory: Mutex<Memory>,
     /// How often a server has ended a carrier by QUIC.
     answers: watch::Sender<u64>,
-    /// Where the server was when its name was looked up last: in the dark nobody answers for it.
-    found: Mutex<Vec<IpAddr>>,
+    /// Where the server was when it was dialled last: in the dark nobody answers for its name.
+    found: Mutex<Found>,
     /// The origin of its timestamps.
     origin: Instant,
 }
@@ -88,16 +113,17 @@ impl Dialer {
     /// # Errors
     /// The last attempt's, once all have failed; or why the name cannot be looked up.
     pub async fn dial(&self, network: &str, server: &ServerAddress) -> io::Result<Arc<dyn Carrier>> {
-        let addresses = self.addresses(server).await?;
-        let with = |port: u16, is_there: bool| -> Vec<SocketAddr> {
+        let found = self.find(server).await?;
+        let with = |addresses: &[IpAddr], port: u16, is_there: bool| -> Vec<SocketAddr> {
             addresses.iter().filter(|_| is_there).map(|address| SocketAddr::new(*address, port)).collect()
         };
-        let mut websocket = with(server.websocket_port, self.websocket.is_some());
+        let websocket_port = server.websocket().1;
+        let mut websocket = with(&found.websocket, websocket_port, self.websocket.is_some());
         if self.has_proxy() {
             // It finds the server by its name.
-            websocket = vec![SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), server.websocket_port)];
+            websocket = vec![SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), websocket_port)];
         }
-        let quic = with(server.quic_port, self.quic.is_some());
+        let quic = with(&found.quic, server.quic_port, self.quic.is_some());
         let known = self.memory().known(network, self.now());
         let mut race = Race::new(self.now(), known, &quic, &websocket);
         let (carrier, by_quic) = self.run(&mut race, server).await?;
@@ -170,19 +196,19 @@ impl Dialer {
             return vec![proxy];
         }
         let found = self.found();
-        let known = if server.addresses.is_empty() { &found } else { &server.addresses };
-        let first = |is_v6| known.iter().find(|address| address.is_ipv6() == is_v6);
+        let first = |is_v6| found.websocket.iter().find(|address| address.is_ipv6() == is_v6);
         let addresses = [first(true), first(false)].into_iter().flatten();
-        addresses.map(|address| SocketAddr::new(*address, server.websocket_port)).collect()
+        addresses.map(|address| SocketAddr::new(*address, server.websocket().1)).collect()
     }
 
-    fn found(&self) -> MutexGuard<'_, Vec<IpAddr>> {
+    fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock()
     }
 
-    /// Where the server was when its name was looked up last; none, if it never was.
+    /// Where the server was, and what is in front of it, when it was dialled last; none, if it never was.
     pub fn found_addresses(&self) -> Vec<IpAddr> {
-        self.found().clone()
+        let Found { quic, websocket } = self.found().clone();
+        [quic, websocket].concat()
     }
 
     /// Waits until carriers of QUIC that were closed, and attempts that lost, have said so to their servers: for three round trips or so.
@@ -204,19 +230,31 @@ impl Dialer {
         self.websocket.as_ref().is_some_and(WebSocketDevice::has_proxy)
     }
 
-    async fn addresses(&self, server: &ServerAddress) -> io::Result<Vec<IpAddr>> {
-        if !server.addresses.is_empty() {
-            return Ok(server.addresses.clone());
-        }
-        match lookup_host((&server.name[..], 0)).await {
-            Ok(found) => {
-                let found: Vec<_> = found.map(|address| address.ip()).collect();
-                self.found().clone_from(&found);
-                Ok(found)
+    /// Looks up what it has to. One of the two names may be missing.
+    async fn find(&self, server: &ServerAddress) -> io::Result<Found> {
+        let (name, _) = server.websocket();
+        let quic = async {
+            match server.addresses.is_empty() {
+                true => addresses_of(&server.name).await,
+                false => Ok(server.addresses.clone()),
             }
+        };
+        let (quic, websocket) = if name == server.name {
+            let quic = quic.await;
+            let websocket = quic.as_ref().ok().cloned();
+            (quic, websocket)
+        } else {
+            let (quic, websocket) = tokio::join!(quic, addresses_of(name));
+            (quic, websocket.ok())
+        };
+        let known = &mut *self.found();
+        // What is not found now stays where it was, for probes.
+        quic.as_ref().ok().inspect(|found| known.quic.clone_from(found));
+        websocket.as_ref().inspect(|found| known.websocket.clone_from(found));
+        match (quic, websocket) {
             // Behind a proxy there may be no names but its own.
-            Err(_) if self.has_proxy() => Ok(Vec::new()),
-            Err(error) => Err(error),
+            (Err(error), None) if !self.has_proxy() => Err(error),
+            (quic, websocket) => Ok(Found { quic: quic.unwrap_or_default(), websocket: websocket.unwrap_or_default() }),
         }
     }
 
@@ -232,7 +270,8 @@ impl Dialer {
                 if attempt.kind == Kind::Quic {
                     by_quic = by_quic.max(ByQuic::Tried);
                 }
-                let begun = running.spawn(self.attempt(attempt, server.name.clone()));
+                let name = if attempt.kind == Kind::WebSocket { server.websocket().0 } else { &server.name };
+                let begun = running.spawn(self.attempt(attempt, name.to_owned()));
                 websockets.extend((attempt.kind == Kind::WebSocket).then_some(begun));
             }
             if race.is_lost() {
@@ -282,6 +321,10 @@ impl Dialer {
             (attempt, done)
         }
     }
+}
+
+async fn addresses_of(name: &str) -> io::Result<Vec<IpAddr>> {
+    Ok(lookup_host((name, 0)).await?.map(|address| address.ip()).collect())
 }
 
 /// Devices that were refused together do not come again together.

@@ -30,7 +30,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 pub use congestion::Congestion;
-pub use dialer::{Dialer, ServerAddress};
+pub use dialer::{Dialer, FrontAddress, ServerAddress};
 pub use listener::{Listener, descriptors};
 pub use memory::{MemoryCarrier, memory_pair};
 pub use quic::{MTU_MAX, QUIC_ALPN, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions, is_answer};

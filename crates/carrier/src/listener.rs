@@ -3,6 +3,7 @@
 use crate::{
     Carrier, QuicLimits, QuicListener, QuicOptions, ResetKey, WebSocketLimits, WebSocketListener, WebSocketOptions,
 };
+use hoop_units::Prefix;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -67,6 +68,14 @@ impl Listener {
         let (address, options) = (quic.local_address()?, WebSocketOptions::default());
         let websocket = WebSocketListener::bind(address, Some(tls), options, websocket_limits(descriptors())).await?;
         Ok(Self { quic, websocket })
+    }
+
+    /// Takes WebSockets at another `address`, too, from web servers that end TLS in front: see [`WebSocketListener::listen_behind`].
+    ///
+    /// # Errors
+    /// If the socket cannot be had.
+    pub async fn listen_behind(&mut self, address: SocketAddr, proxies: Vec<Prefix>) -> io::Result<SocketAddr> {
+        self.websocket.listen_behind(address, proxies).await
     }
 
     /// The next carrier that has arrived. Dropping it while it waits loses nothing.

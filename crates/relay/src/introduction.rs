@@ -1,7 +1,7 @@
 //! What device and server are told of each other before they meet: [`Introduction`] at the device, [`Devices`] at the server.
 
 use crate::diagnostics;
-use hoop_carrier::Pending;
+use hoop_carrier::{FrontAddress, Pending, WEBSOCKET_PATH};
 use hoop_endpoint::{DeviceId, DeviceKey, DeviceKeys};
 use hoop_files::{Print, settled};
 use hoop_units::{NoPrefix, Prefix};
@@ -17,6 +17,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -39,7 +40,42 @@ pub struct Introduction {
     /// The certificates that are trusted, in PEM. Without any, those of the system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
+    /// Where a web server stands in front of the relay, which ends TLS and passes WebSockets on: `wss://NAME[:PORT][/PATH]`. Without a path, [`WEBSOCKET_PATH`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub front: Option<String>,
+    /// The certificates that are trusted of it, in PEM. Without any, those of the system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub front_certificate: Option<String>,
 }
+
+/// A web server in front of a relay, as a device's file names it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Front {
+    /// Where it is.
+    pub address: FrontAddress,
+    /// The path of the WebSocket there.
+    pub path: String,
+}
+
+impl FromStr for Front {
+    type Err = NoFront;
+
+    fn from_str(text: &str) -> Result<Self, NoFront> {
+        let uri: http::Uri = text.parse().map_err(|_| NoFront)?;
+        let (Some("wss"), Some(authority), None) = (uri.scheme_str(), uri.authority(), uri.query()) else {
+            return Err(NoFront);
+        };
+        let with_port = if authority.port().is_some() { authority.to_string() } else { format!("{authority}:443") };
+        let (name, port) = name_and_port(&with_port).ok_or(NoFront)?;
+        let path = if uri.path() == "/" { WEBSOCKET_PATH } else { uri.path() };
+        Ok(Self { address: FrontAddress { name, port }, path: path.to_owned() })
+    }
+}
+
+/// A text names no web server in front of a relay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("write wss://NAME[:PORT][/PATH], such as wss://www.example/.well-known/hoop-flow")]
+pub struct NoFront;
 
 /// A file is not what it should be.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +117,9 @@ pub enum IntroductionError {
     /// No server is named.
     #[error("`{0}` is no NAME:PORT; for example relay.example:4669")]
     Server(String),
+    /// What stands in front of the server has no such address.
+    #[error("`front`: {0}")]
+    Front(#[from] NoFront),
     /// What is to be trusted is no certificate.
     #[error("what the device is to trust {0}")]
     Certificate(String),
@@ -128,6 +167,7 @@ impl Introduction {
         introduction.server()?;
         introduction.host()?;
         introduction.key()?;
+        introduction.front()?;
         Ok(introduction)
     }
 
@@ -138,7 +178,16 @@ impl Introduction {
     pub fn server(&self) -> Result<hoop_carrier::ServerAddress, IntroductionError> {
         let (name, port) = name_and_port(&self.server).ok_or_else(|| IntroductionError::Server(self.server.clone()))?;
         let addresses = self.addresses.clone();
-        Ok(hoop_carrier::ServerAddress { name, addresses, quic_port: port, websocket_port: port })
+        let front = self.front()?.map(|front| front.address);
+        Ok(hoop_carrier::ServerAddress { name, addresses, quic_port: port, websocket_port: port, front })
+    }
+
+    /// The web server in front, if there is one.
+    ///
+    /// # Errors
+    /// If its address is malformed.
+    pub fn front(&self) -> Result<Option<Front>, IntroductionError> {
+        Ok(self.front.as_deref().map(str::parse).transpose()?)
     }
 
     /// Who the device is.
@@ -162,32 +211,45 @@ impl Introduction {
     /// # Errors
     /// If they are malformed.
     pub fn roots(&self) -> Result<RootCertStore, IntroductionError> {
-        let mut roots = RootCertStore::empty();
-        let Some(pem) = &self.certificate else {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            return Ok(roots);
-        };
-        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-            let certificate = certificate.map_err(|_| IntroductionError::Member("certificate"))?;
-            roots.add(certificate).map_err(|_| IntroductionError::Member("certificate"))?;
-        }
-        if roots.is_empty() { Err(IntroductionError::Member("certificate")) } else { Ok(roots) }
+        roots(self.certificate.as_deref(), "certificate")
     }
 
-    /// An error if all that is trusted are servers' own certificates, and none is for this name: no authority is among them that could have signed another.
-    fn fits(&self, name: &str) -> Result<(), IntroductionError> {
-        let certificates = CertificateDer::pem_slice_iter(self.certificate.as_deref().unwrap_or_default().as_bytes());
-        let certificates: Vec<_> = certificates.flatten().collect();
-        let wrong =
-            |own| diagnostics::verify(std::slice::from_ref(own), &certificates, name).filter(diagnostics::is_of_name);
-        let wrong: Vec<_> = certificates.iter().map_while(wrong).collect();
-        match wrong.first() {
-            Some(error) if wrong.len() == certificates.len() => {
-                Err(IntroductionError::Misfit { name: name.to_owned(), why: diagnostics::certificate(error) })
-            }
-            _ => Ok(()),
-        }
+    /// The certificates that are trusted of the web server in front.
+    ///
+    /// # Errors
+    /// If they are malformed.
+    pub fn front_roots(&self) -> Result<RootCertStore, IntroductionError> {
+        roots(self.front_certificate.as_deref(), "front_certificate")
     }
+}
+
+/// An error if all that is trusted are servers' own certificates, and none is for this name: no authority is among them that could have signed another.
+fn fits(certificate: Option<&str>, name: &str) -> Result<(), IntroductionError> {
+    let certificates: Vec<_> =
+        CertificateDer::pem_slice_iter(certificate.unwrap_or_default().as_bytes()).flatten().collect();
+    let wrong =
+        |own| diagnostics::verify(std::slice::from_ref(own), &certificates, name).filter(diagnostics::is_of_name);
+    let wrong: Vec<_> = certificates.iter().map_while(wrong).collect();
+    match wrong.first() {
+        Some(error) if wrong.len() == certificates.len() => {
+            Err(IntroductionError::Misfit { name: name.to_owned(), why: diagnostics::certificate(error) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The certificates of a member, or those of the system.
+fn roots(pem: Option<&str>, member: &'static str) -> Result<RootCertStore, IntroductionError> {
+    let mut roots = RootCertStore::empty();
+    let Some(pem) = pem else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        return Ok(roots);
+    };
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate = certificate.map_err(|_| IntroductionError::Member(member))?;
+        roots.add(certificate).map_err(|_| IntroductionError::Member(member))?;
+    }
+    if roots.is_empty() { Err(IntroductionError::Member(member)) } else { Ok(roots) }
 }
 
 /// A host's name or address, an IPv6 address in its brackets, and a port.
@@ -491,65 +553,74 @@ impl DeviceKeys for Devices {
     }
 }
 
-/// Draws who a new device is and its key, adds it to a server's file (which is made if it is not there), and returns what the device is to be told. Several may do so at once.
+/// A device that is to be introduced: what it is told of its server, and how it is kept in the server's file.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct NewDevice<'a> {
+    /// The server, `NAME:PORT`.
+    pub server: &'a str,
+    /// See [`Introduction::addresses`].
+    pub addresses: Vec<IpAddr>,
+    /// See [`Introduction::certificate`].
+    pub certificate: Option<String>,
+    /// See [`Introduction::front`].
+    pub front: Option<String>,
+    /// See [`Introduction::front_certificate`].
+    pub front_certificate: Option<String>,
+    /// What it is called in the server's file.
+    pub name: Option<&'a str>,
+    /// Whose the server's file becomes, user and group, which takes root. None: as [`replace`] has it.
+    pub owner: Option<(u32, u32)>,
+}
+
+/// [`NewDevice::introduce`] for a device without a name, and a server without anything in front.
 ///
 /// # Errors
-/// If the server or the certificate is none, or the file is malformed or cannot be written; then nothing is added.
+/// As there.
 pub fn introduce(devices: &Path, server: &str, certificate: Option<String>) -> Result<Introduction, IntroductionError> {
-    introduce_as(None, devices, server, certificate)
+    NewDevice { server, certificate, ..NewDevice::default() }.introduce(devices)
 }
 
-/// The same, with a name for the device in the server's file.
-///
-/// # Errors
-/// As [`introduce`].
-pub fn introduce_as(
-    name: Option<&str>,
-    devices: &Path,
-    server: &str,
-    certificate: Option<String>,
-) -> Result<Introduction, IntroductionError> {
-    introduce_for(None, name, devices, server, certificate)
-}
-
-/// As [`introduce_as`]; the file of devices becomes that user's and that group's, which takes root.
-///
-/// # Errors
-/// As [`introduce_as`].
-pub fn introduce_for(
-    owner: Option<(u32, u32)>,
-    name: Option<&str>,
-    devices: &Path,
-    server: &str,
-    certificate: Option<String>,
-) -> Result<Introduction, IntroductionError> {
-    let (rng, mut host, mut key) = (SystemRandom::new(), [0; 20], [0; 32]);
-    rng.fill(&mut host).and_then(|()| rng.fill(&mut key)).map_err(|_| IntroductionError::Rng)?;
-    let (host, key) = (hex::encode(host), hex::encode(key));
-    let certificate = certificate.as_deref().map(certificates_alone).transpose()?;
-    let introduction = Introduction {
-        server: server.to_owned(),
-        addresses: Vec::new(),
-        host: host.clone(),
-        key: key.clone(),
-        certificate,
-    };
-    introduction.fits(&introduction.server()?.name)?;
-    let devices = followed(devices);
-    let _alone = lock(&devices, owner).map_err(|source| IntroductionError::File { path: devices.clone(), source })?;
-    let mut known: DevicesFile = if devices.exists() { read_toml(&devices, DEVICES)? } else { DevicesFile::default() };
-    known.rules()?;
-    if let Some(name) = name {
-        // Of a device that is shut out the name may have stayed.
-        if known.names.iter().any(|(host, known_as)| known_as == name && known.devices.contains_key(host)) {
-            return Err(IntroductionError::Name { path: devices, name: name.to_owned() });
+impl NewDevice<'_> {
+    /// Draws who the device is and its key, adds it to a server's file (which is made if it is not there), and returns what it is to be told. Several may do so at once.
+    ///
+    /// # Errors
+    /// If the server, what is in front or a certificate is none, or the file is malformed or cannot be written; then nothing is added.
+    pub fn introduce(self, devices: &Path) -> Result<Introduction, IntroductionError> {
+        let (rng, mut host, mut key) = (SystemRandom::new(), [0; 20], [0; 32]);
+        rng.fill(&mut host).and_then(|()| rng.fill(&mut key)).map_err(|_| IntroductionError::Rng)?;
+        let (host, key) = (hex::encode(host), hex::encode(key));
+        let introduction = Introduction {
+            server: self.server.to_owned(),
+            addresses: self.addresses,
+            host: host.clone(),
+            key: key.clone(),
+            certificate: self.certificate.as_deref().map(certificates_alone).transpose()?,
+            front: self.front,
+            front_certificate: self.front_certificate.as_deref().map(certificates_alone).transpose()?,
+        };
+        fits(introduction.certificate.as_deref(), &introduction.server()?.name)?;
+        if let Some(front) = introduction.front()? {
+            fits(introduction.front_certificate.as_deref(), &front.address.name)?;
         }
-        known.names.insert(host.clone(), name.to_owned());
+        let (owner, devices) = (self.owner, followed(devices));
+        let _alone =
+            lock(&devices, owner).map_err(|source| IntroductionError::File { path: devices.clone(), source })?;
+        let mut known: DevicesFile =
+            if devices.exists() { read_toml(&devices, DEVICES)? } else { DevicesFile::default() };
+        known.rules()?;
+        if let Some(name) = self.name {
+            // Of a device that is shut out the name may have stayed.
+            if known.names.iter().any(|(host, known_as)| known_as == name && known.devices.contains_key(host)) {
+                return Err(IntroductionError::Name { path: devices, name: name.to_owned() });
+            }
+            known.names.insert(host.clone(), name.to_owned());
+        }
+        known.devices.insert(host, key);
+        let written =
+            toml::to_string(&known).map_err(io::Error::other).and_then(|text| replace(&devices, &text, owner));
+        written.map_err(|source| IntroductionError::File { path: devices, source })?;
+        Ok(introduction)
     }
-    known.devices.insert(host, key);
-    let written = toml::to_string(&known).map_err(io::Error::other).and_then(|text| replace(&devices, &text, owner));
-    written.map_err(|source| IntroductionError::File { path: devices, source })?;
-    Ok(introduction)
 }
 
 /// Where a symbolic link leads, so that what is replaced is the file and not the link.
@@ -740,12 +811,15 @@ mod tests {
             host: "0".repeat(40),
             key: "f".repeat(64),
             certificate: None,
+            front: None,
+            front_certificate: None,
         };
         for (bad, member) in [
             (Introduction { server: "relay.example".into(), ..good.clone() }, "`relay.example` is no NAME:PORT"),
             (Introduction { server: ":1".into(), ..good.clone() }, "`:1` is no NAME:PORT"),
             (Introduction { host: "0".repeat(39), ..good.clone() }, "host"),
             (Introduction { key: "secret".into(), ..good.clone() }, "key"),
+            (Introduction { front: Some("www.example".into()), ..good.clone() }, "`front`: write wss://NAME"),
         ] {
             fs::write(&path, toml::to_string(&bad).unwrap()).unwrap();
             let error = Introduction::read(&path).unwrap_err().to_string();
@@ -753,8 +827,55 @@ mod tests {
         }
         fs::write(&path, "key = \"secret").unwrap();
         assert!(!Introduction::read(&path).unwrap_err().to_string().contains("secret"));
-        assert!(Introduction { certificate: Some("none".into()), ..good }.roots().is_err());
+        assert!(Introduction { certificate: Some("none".into()), ..good.clone() }.roots().is_err());
+        assert!(Introduction { front_certificate: Some("none".into()), ..good }.front_roots().is_err());
     }
+
+    #[test]
+    fn what_stands_in_front_has_a_name_and_may_have_a_port_and_a_path() {
+        let front =
+            |text: &str| text.parse::<Front>().map(|Front { address, path }| (address.name, address.port, path));
+        let is = |name: &str, port, path: &str| Ok((name.to_owned(), port, path.to_owned()));
+        assert_eq!(front("wss://www.example"), is("www.example", 443, WEBSOCKET_PATH));
+        assert_eq!(front("wss://www.example/"), is("www.example", 443, WEBSOCKET_PATH));
+        assert_eq!(front("wss://www.example:8443/a/b"), is("www.example", 8_443, "/a/b"));
+        assert_eq!(front("wss://[2001:db8::1]:8443/a"), is("2001:db8::1", 8_443, "/a"));
+        assert_eq!(front("wss://192.0.2.1/a"), is("192.0.2.1", 443, "/a"));
+        for none in [
+            "https://www.example",
+            "ws://www.example",
+            "wss://",
+            "wss://me@www.example",
+            "wss://www.example:0",
+            "wss://www.example/a?b",
+            "www.example",
+            "wss://www.example/a b",
+            "",
+        ] {
+            assert_eq!(front(none), Err(NoFront), "{none}");
+        }
+    }
+
+    #[test]
+    fn what_stands_in_front_is_checked_before_a_device_is_added() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("devices.toml");
+        let certificate = rcgen::generate_simple_self_signed(vec!["www.example".to_owned()]).unwrap().cert.pem();
+        let device = |front: &str, certificate: &str| {
+            let (front, front_certificate) = (Some(front.to_owned()), Some(certificate.to_owned()));
+            NewDevice { server: "relay.example:1", front, front_certificate, ..NewDevice::default() }.introduce(&path)
+        };
+        assert!(matches!(device("www.example", &certificate), Err(IntroductionError::Front(_))));
+        assert!(matches!(device("wss://www.example", "none"), Err(IntroductionError::Certificate(_))));
+        assert!(matches!(device("wss://other.example", &certificate), Err(IntroductionError::Misfit { .. })));
+        assert!(!path.exists());
+        let told = device("wss://www.example/flows", &certificate).unwrap();
+        assert_eq!(told.server().unwrap().front, Some(FrontAddress { name: "www.example".to_owned(), port: 443 }));
+        let written = folder.path().join("laptop.toml");
+        fs::write(&written, toml::to_string(&told).unwrap()).unwrap();
+        assert_eq!(Introduction::read(&written).unwrap(), told);
+    }
+
     #[test]
     fn what_is_no_server_or_no_certificate_alone_adds_nothing() {
         let folder = tempfile::tempdir().unwrap();
@@ -800,7 +921,8 @@ mod tests {
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink("real.toml", &link).unwrap();
-        let named = introduce_as(Some("laptop"), &link, "relay.example:1", None).unwrap();
+        let laptop = NewDevice { server: "relay.example:1", name: Some("laptop"), ..NewDevice::default() };
+        let named = laptop.clone().introduce(&link).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..16 {
                 scope.spawn(|| introduce(&link, "relay.example:1", None).unwrap());
@@ -809,7 +931,7 @@ mod tests {
         let file: DevicesFile = read_toml(&path, DEVICES).unwrap();
         assert_eq!(file.devices.len(), 17);
         assert_eq!(file.names[&named.host], "laptop");
-        let again = introduce_as(Some("laptop"), &link, "relay.example:1", None).unwrap_err();
+        let again = laptop.clone().introduce(&link).unwrap_err();
         assert!(matches!(again, IntroductionError::Name { .. }), "{again}");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());

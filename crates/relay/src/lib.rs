@@ -21,7 +21,7 @@ pub use device::link::{Link, LinkError, NetworkPath};
 pub use device::{preload, status};
 pub use hoop_endpoint::FlowOptions;
 pub use hoop_units::Prefix;
-pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as, introduce_for};
+pub use introduction::{Devices, Front, Introduction, IntroductionError, NewDevice, NoFront, introduce};
 pub use server::cache::CacheConfig;
 pub use server::config::{RelayConfig, RelayError};
 pub use server::egress::Allowed;

@@ -50,6 +50,8 @@ async fn relay_with(folder: &Path, change: impl FnOnce(&mut CertificateParams)) 
     let allowed = Allowed { addresses: [IpAddr::from([127, 0, 0, 1]).into()].into(), ..Allowed::default() };
     let config = RelayConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
+        plain_listen: None,
+        proxies: Vec::new(),
         certificate,
         key,
         devices: devices.clone(),

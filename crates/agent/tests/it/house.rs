@@ -36,6 +36,8 @@ pub async fn keeping_relay(folder: &Path, state: Option<PathBuf>) -> (Introducti
     let allowed = Allowed { addresses: [IpAddr::from([127, 0, 0, 1]).into()].into(), ..Allowed::default() };
     let mut config = RelayConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
+        plain_listen: None,
+        proxies: Vec::new(),
         certificate,
         key,
         devices: devices.clone(),

@@ -84,7 +84,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
                     }
                 }
                 Item::Ping(_) | Item::Pong => {}
-                Item::Close => return Err(violated(Violation::Binding("a message"))),
+                Item::Close(_) => return Err(violated(Violation::Binding("a message"))),
             }
             turn.spend(0).await;
         }
@@ -95,6 +95,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         put_frame(&mut out, Kind::Binary, new_mask(self.role)?, &[bytes]);
         self.stream.write_all(&out).await?;
         self.stream.flush().await
+    }
+
+    /// Says that the connection ends, with this code, and waits until the other end has heard it.
+    pub(super) async fn goodbye(&mut self, code: u16) -> io::Result<()> {
+        let mut out = Vec::new();
+        put_frame(&mut out, Kind::Close, new_mask(self.role)?, &[&code.to_be_bytes()]);
+        self.stream.write_all(&out).await?;
+        self.stream.shutdown().await?;
+        timeout(GOODBYE, discard(&mut self.stream)).await?
     }
 
     /// Lanes from here on, until the carrier is gone. Where the answer to a device's request is outstanding, it comes first.
@@ -130,11 +139,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
     }
 }
 
+/// The other end has closed the connection.
+fn closed(code: Option<u16>) -> io::Error {
+    let why = match code {
+        // An end that waits for HELLO gets something else first.
+        Some(1002) => {
+            "the other end does not take what it was sent (1002): does TLS end in front of the server, and were both ends told so?"
+        }
+        _ => "closed by the other end",
+    };
+    io::Error::new(io::ErrorKind::ConnectionAborted, why)
+}
+
 pub(super) fn violated(violation: Violation) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, violation)
 }
 
-fn violation_of(error: &io::Error) -> Option<&Violation> {
+pub(super) fn violation_of(error: &io::Error) -> Option<&Violation> {
     error.get_ref().and_then(|inner| inner.downcast_ref())
 }
 
@@ -218,7 +239,7 @@ impl<S: AsyncRead + Unpin> Reader<'_, S> {
                 }
                 Item::Ping(bytes) => self.shared.answer(bytes),
                 Item::Pong => {}
-                Item::Close => return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed by the other end")),
+                Item::Close(code) => return Err(closed(code)),
             }
             turn.spend(len).await;
         }

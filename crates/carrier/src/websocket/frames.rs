@@ -73,7 +73,8 @@ pub(super) enum Item {
     },
     Ping(Bytes),
     Pong,
-    Close,
+    /// The connection ends, with this code (RFC 6455 §7.4), if one came.
+    Close(Option<u16>),
 }
 
 /// The frames that come.
@@ -135,7 +136,7 @@ impl Frames {
         let bytes = Bytes::copy_from_slice(&payload);
         Ok(Some(match control {
             Control::Ping => Item::Ping(bytes),
-            Control::Close => Item::Close,
+            Control::Close => Item::Close(bytes.first_chunk().copied().map(u16::from_be_bytes)),
             Control::Pong | Control::Reserved(_) => Item::Pong,
         }))
     }
@@ -330,8 +331,14 @@ mod tests {
         let bytes = [0x02, 1, b'a', 0x89, 1, b'p', 0x00, 1, b'b', 0x80, 0, 0x8a, 0, 0x88, 0];
         let part = |first, last, bytes: &'static [u8]| Item::Binary { first, last, bytes: Bytes::from_static(bytes) };
         let ping = Item::Ping(Bytes::from_static(b"p"));
-        let items =
-            [part(true, false, b"a"), ping, part(false, false, b"b"), part(false, true, b""), Item::Pong, Item::Close];
+        let items = [
+            part(true, false, b"a"),
+            ping,
+            part(false, false, b"b"),
+            part(false, true, b""),
+            Item::Pong,
+            Item::Close(None),
+        ];
         assert_eq!(taken(Role::Device, &bytes), Ok(items.to_vec()));
     }
 

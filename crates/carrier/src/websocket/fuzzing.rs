@@ -80,7 +80,7 @@ fn step(
         }
         Some(Item::Ping(bytes)) => pings.push(bytes.to_vec()),
         Some(Item::Pong) => {}
-        Some(Item::Close) => return Ok(Step::Closed),
+        Some(Item::Close(_)) => return Ok(Step::Closed),
         None => return Ok(Step::Unfinished),
     }
     Ok(Step::More)

@@ -1,10 +1,10 @@
 //! A server's end: [`WebSocketListener`].
 
 use super::carrier::WebSocketCarrier;
-use super::driver::{ConnConfig, Conversation, violated};
+use super::driver::{ConnConfig, Conversation, violated, violation_of};
 use super::frames::{Frames, Role, Violation};
 use super::shared::Shared;
-use super::upgrade::asked;
+use super::upgrade::{asked, forwarding};
 use super::{BoundBy, WebSocketOptions};
 use crate::goodbyes::Goodbyes;
 use crate::peers::{Full, Peers, Place};
@@ -13,6 +13,7 @@ use crate::tls::exported;
 use bytes::BytesMut;
 use hoop_flow::Binding;
 use hoop_flow::frame::Frame;
+use hoop_units::Prefix;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use socket2::SockRef;
 use std::fmt;
@@ -46,7 +47,7 @@ pub struct WebSocketLimits {
     /// Handshakes under way at once, TLS and HTTP, with carriers that wait to be accepted; then the oldest of whoever has most makes way for who has fewer. Default: 512, some 40 KB
     /// each.
     pub handshakes: usize,
-    /// The same of one address (of IPv6: a /64); default: 32. Behind a proxy all have its address.
+    /// The same of one address (of IPv6: a /64); default: 32. Behind a proxy all have its address, unless it says whose they are ([`WebSocketListener::listen_behind`]).
     pub handshakes_per_peer: usize,
     /// How long a handshake may take; default: 10 s.
     pub handshake_time: Duration,
@@ -75,8 +76,8 @@ impl Default for WebSocketLimits {
 pub struct WebSocketListener {
     address: SocketAddr,
     accepted: tokio::sync::Mutex<mpsc::Receiver<WebSocketCarrier>>,
-    admitting: Arc<Admitting>,
-    task: JoinHandle<()>,
+    entrance: Arc<Entrance>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl fmt::Debug for WebSocketListener {
@@ -87,7 +88,7 @@ impl fmt::Debug for WebSocketListener {
 
 impl Drop for WebSocketListener {
     fn drop(&mut self) {
-        self.task.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -112,21 +113,33 @@ impl WebSocketListener {
             tls.max_early_data_size = 0;
             Arc::new(tls)
         });
-        let listener = TcpListener::bind(address).await?;
-        SockRef::from(&listener).listen(BACKLOG)?;
-        let address = listener.local_addr()?;
+        let (listener, address) = listen(address).await?;
         let (hand_over, accepted) = mpsc::channel(1);
-        let admitting = Arc::new(Admitting {
-            tls,
-            options,
+        let admission = Admission {
             connections: Arc::new(Semaphore::new(limits.connections)),
             peers: Peers::new(limits.handshakes, limits.handshakes_per_peer),
             goodbyes: Goodbyes::new(limits.goodbyes, limits.goodbyes_per_peer),
             limits,
             hand_over,
-        });
-        let task = tokio::spawn(admitting.clone().run(listener));
-        Ok(Self { address, accepted: tokio::sync::Mutex::new(accepted), admitting, task })
+        };
+        let entrance = Arc::new(Entrance { tls, options, proxies: None, admission: Arc::new(admission) });
+        let tasks = vec![tokio::spawn(entrance.clone().run(listener))];
+        Ok(Self { address, accepted: tokio::sync::Mutex::new(accepted), entrance, tasks })
+    }
+
+    /// Listens at another `address`, too, without TLS: for web servers that end TLS in front, and pass WebSockets on. Proofs are bound by nonces there ([`BoundBy::Nonces`]). Only who comes
+    /// from `proxies` is heard. A peer is then the client that they name (`X-Forwarded-For`, or `Forwarded` of RFC 7239), and theirs are limits, or the proxy itself if it names none. The limits
+    /// are of both addresses together. Returns where it listens; within a tokio runtime.
+    ///
+    /// # Errors
+    /// If the socket cannot be had.
+    pub async fn listen_behind(&mut self, address: SocketAddr, proxies: Vec<Prefix>) -> io::Result<SocketAddr> {
+        let (listener, address) = listen(address).await?;
+        let options = WebSocketOptions { bound_by: BoundBy::Nonces, ..self.entrance.options.clone() };
+        let admission = self.entrance.admission.clone();
+        let entrance = Arc::new(Entrance { tls: None, options, proxies: Some(proxies), admission });
+        self.tasks.push(tokio::spawn(entrance.run(listener)));
+        Ok(address)
     }
 
     /// The next carrier. Dropping it while it waits loses none.
@@ -144,19 +157,34 @@ impl WebSocketListener {
 
     /// Handshakes under way, and carriers that wait to be accepted: at most [`WebSocketLimits::handshakes`].
     pub fn handshakes(&self) -> usize {
-        self.admitting.peers.taken()
+        self.entrance.admission.peers.taken()
     }
 
     /// Connections at once, with those whose handshake is under way: at most [`WebSocketLimits::connections`].
     pub fn connections(&self) -> usize {
-        self.admitting.limits.connections - self.admitting.connections.available_permits()
+        let Admission { limits, connections, .. } = &*self.entrance.admission;
+        limits.connections - connections.available_permits()
     }
 }
 
-/// The task of a listener, and what its handshakes share.
-struct Admitting {
+async fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address).await?;
+    SockRef::from(&listener).listen(BACKLOG)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+/// An address where connections come in, and how they are met there.
+struct Entrance {
     tls: Option<Arc<rustls::ServerConfig>>,
     options: WebSocketOptions,
+    /// Who alone is heard, and is asked whose the connection is; None: everybody, for himself.
+    proxies: Option<Vec<Prefix>>,
+    admission: Arc<Admission>,
+}
+
+/// What the entrances of a listener share.
+struct Admission {
     limits: WebSocketLimits,
     connections: Arc<Semaphore>,
     peers: Peers,
@@ -164,7 +192,7 @@ struct Admitting {
     hand_over: mpsc::Sender<WebSocketCarrier>,
 }
 
-impl Admitting {
+impl Entrance {
     async fn run(self: Arc<Self>, listener: TcpListener) {
         loop {
             match listener.accept().await {
@@ -175,42 +203,61 @@ impl Admitting {
     }
 
     async fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
-        let Ok(connection) = self.connections.clone().try_acquire_owned() else { return };
+        let Ok(connection) = self.admission.connections.clone().try_acquire_owned() else { return };
+        let arrived = Arrived { stream, peer, buffer: BytesMut::new(), connection };
+        let Some(proxies) = &self.proxies else { return self.clone().settle(arrived).await };
+        if !proxies.iter().any(|proxy| proxy.contains(peer.ip())) {
+            return;
+        }
+        // Whose it is stands in the head, which a proxy sends when it has all of it.
+        let entrance = self.clone();
+        tokio::spawn(async move {
+            let limit = entrance.admission.limits.handshake_time;
+            let settled = async { io::Result::Ok(entrance.clone().settle(entrance.named(arrived).await?).await) };
+            let _ = tokio::time::timeout(limit, settled).await;
+        });
+    }
+
+    /// The same, of the client that the proxy names.
+    async fn named(&self, arrived: Arrived) -> io::Result<Arrived> {
+        let Arrived { mut stream, peer, mut buffer, connection } = arrived;
+        let forwarded = forwarding(&mut stream, &mut buffer).await?;
+        let client = forwarded.client(self.proxies.as_deref().unwrap_or_default());
+        let peer = SocketAddr::new(client.unwrap_or_else(|| peer.ip()), peer.port());
+        Ok(Arrived { stream, peer, buffer, connection })
+    }
+
+    /// Waits for a place, and lets the handshake begin.
+    async fn settle(self: Arc<Self>, arrived: Arrived) {
+        let admission = self.admission.clone();
         let place = loop {
             // Who came by another way meanwhile, or waited for too long, costs no handshake.
-            if is_left(&stream) {
+            if is_left(&arrived.stream) {
                 return;
             }
-            match self.peers.take_settled(peer.ip(), roll()) {
+            match admission.peers.take_settled(arrived.peer.ip(), roll()) {
                 Ok(place) => break place,
                 Err(Full::OfPeer) => return,
                 // More wait in the kernel's backlog.
                 Err(Full::ForAMoment) => tokio::time::sleep(LOOK_AGAIN).await,
             }
         };
-        let (admitting, key) = (self.clone(), place.key());
+        let (key, limit) = (place.key(), admission.limits.handshake_time);
         let task = tokio::spawn(async move {
-            let limit = admitting.limits.handshake_time;
-            let shaking = admitting.shake_hands(stream, peer, connection, &place);
-            let Ok(Ok(carrier)) = tokio::time::timeout(limit, shaking).await else { return };
+            let Ok(Ok(carrier)) = tokio::time::timeout(limit, self.shake_hands(arrived, &place)).await else { return };
             place.is_done();
             let shared = carrier.handle.0.clone();
             tokio::select! {
-                _ = admitting.hand_over.send(carrier) => {}
+                _ = self.admission.hand_over.send(carrier) => {}
                 _ = shared.until_gone() => {}
             }
             drop(place);
         });
-        self.peers.set_task(key, task.abort_handle());
+        admission.peers.set_task(key, task.abort_handle());
     }
 
-    async fn shake_hands(
-        &self,
-        stream: TcpStream,
-        peer: SocketAddr,
-        connection: OwnedSemaphorePermit,
-        place: &Place,
-    ) -> io::Result<WebSocketCarrier> {
+    async fn shake_hands(&self, arrived: Arrived, place: &Place) -> io::Result<WebSocketCarrier> {
+        let Arrived { stream, peer, buffer, connection } = arrived;
         let tcp = Tcp::new(stream)?;
         let watch = tcp.watch();
         let shared = Shared::new(false);
@@ -227,9 +274,14 @@ impl Admitting {
                     Poll::Pending => shaking.await?,
                 };
                 let exported = exported(stream.get_ref().1)?;
-                self.begin(stream, Some(exported), &shared, (peer.ip(), connection)).await?
+                self.begin(stream, buffer, Some(exported), &shared, (peer.ip(), connection)).await?
             }
-            None => self.begin(tcp, None, &shared, (peer.ip(), connection)).await?,
+            None => {
+                place.speaks();
+                // The head has come: what its device says next is awaited.
+                place.is_answered(watch.clone());
+                self.begin(tcp, buffer, None, &shared, (peer.ip(), connection)).await?
+            }
         };
         Ok(WebSocketCarrier::new(&shared, binding, watch, peer))
     }
@@ -238,11 +290,11 @@ impl Admitting {
     async fn begin(
         &self,
         mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        mut buffer: BytesMut,
         exported: Option<Binding>,
         shared: &Arc<Shared>,
         (peer, connection): (IpAddr, OwnedSemaphorePermit),
     ) -> io::Result<Binding> {
-        let mut buffer = BytesMut::new();
         let (answer, granted) = asked(&mut stream, &mut buffer, &self.options.path).await?;
         stream.write_all(&answer).await?;
         stream.flush().await?;
@@ -254,12 +306,20 @@ impl Admitting {
         let mut conversation = Conversation { stream, buffer, frames, role };
         let binding = match (self.options.bound_by, exported) {
             (BoundBy::Exporter, Some(exported)) => exported,
-            (BoundBy::Nonces, _) | (_, None) => challenge(&mut conversation).await?,
+            (BoundBy::Nonces, _) | (_, None) => match challenge(&mut conversation).await {
+                Ok(binding) => binding,
+                Err(error) => {
+                    if let Some(violation) = violation_of(&error) {
+                        let _ = conversation.goodbye(violation.close_code()).await;
+                    }
+                    return Err(error);
+                }
+            },
         };
         let WebSocketOptions { idle, keep_alive, patience, .. } = self.options;
         let config = ConnConfig { role, idle, keep_alive, patience };
         let running = conversation.run(shared.clone(), config, None);
-        let (goodbyes, shared) = (self.goodbyes.clone(), shared.clone());
+        let (goodbyes, shared) = (self.admission.goodbyes.clone(), shared.clone());
         tokio::spawn(async move {
             tokio::select! {
                 // First: what is over is told so before it is cut off.
@@ -271,6 +331,17 @@ impl Admitting {
         });
         Ok(binding)
     }
+}
+
+/// A connection before its handshake.
+struct Arrived {
+    stream: TcpStream,
+    /// The peer's address, or that of the client which its proxy names, with the proxy's port.
+    peer: SocketAddr,
+    /// What was read of it.
+    buffer: BytesMut,
+    /// It counts.
+    connection: OwnedSemaphorePermit,
 }
 
 /// Returns once a stranger's connection is over and there are goodbyes enough: nobody knows whose it is, and it takes memory that no address is charged for.

@@ -1,6 +1,7 @@
 //! The HTTP/1.1 around a WebSocket: heads of messages that come, the request and its answer (RFC 6455 §4), CONNECT (RFC 9110 §9.3.6).
 
 use bytes::BytesMut;
+use hoop_units::Forwarded;
 use http::{Request, StatusCode};
 use httparse::Status;
 use std::fmt;
@@ -67,10 +68,16 @@ impl From<Refused> for io::Error {
 /// # Errors
 /// If it ends early, or is longer than [`HEAD_MAX`].
 async fn read_head(stream: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut) -> io::Result<BytesMut> {
+    let len = head_len(stream, buffer).await?;
+    Ok(buffer.split_to(len))
+}
+
+/// Reads until all of a head is in `buffer`, and says how many bytes it has.
+async fn head_len(stream: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut) -> io::Result<usize> {
     let mut searched = 0;
     loop {
         if let Some(at) = buffer[searched..].windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-            return Ok(buffer.split_to(searched + at + 4));
+            return Ok(searched + at + 4);
         }
         searched = buffer.len().saturating_sub(3);
         if buffer.len() >= HEAD_MAX {
@@ -146,6 +153,21 @@ pub(super) async fn connected(stream: &mut (impl AsyncRead + Unpin)) -> io::Resu
         200..300 => Err(Refused::NoHttp.into()),
         _ => Err(Refused::ByProxy(status).into()),
     }
+}
+
+/// Reads a request's head, which stays in `buffer`, and says whom it came from by what is written there. A malformed one names nobody, and is refused when it is [`asked`].
+pub(super) async fn forwarding(stream: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut) -> io::Result<Forwarded> {
+    let len = head_len(stream, buffer).await?;
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut request = httparse::Request::new(&mut fields);
+    if !matches!(request.parse(&buffer[..len]), Ok(Status::Complete(_))) {
+        return Ok(Forwarded::default());
+    }
+    let fields = &*request.headers;
+    let lines = |name: &'static str| {
+        fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
+    };
+    Ok(Forwarded::new(lines("x-forwarded-for"), lines("forwarded")))
 }
 
 /// Reads a device's request and says what to answer, and whether it gets its WebSocket.

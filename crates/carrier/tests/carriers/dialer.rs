@@ -25,7 +25,7 @@ fn dialer() -> Dialer {
 
 fn server(addresses: &[IpAddr], quic_port: u16, websocket: &WebSocketListener) -> ServerAddress {
     let websocket_port = websocket.local_address().port();
-    ServerAddress { name: NAME.into(), addresses: addresses.to_vec(), quic_port, websocket_port }
+    ServerAddress { name: NAME.into(), addresses: addresses.to_vec(), quic_port, websocket_port, front: None }
 }
 
 async fn dial(dialer: &Dialer, server: &ServerAddress) -> Arc<dyn Carrier> {

@@ -481,3 +481,93 @@ async fn a_strangers_websocket_holds_little_until_it_is_known_whose_it_is() {
     tokio::time::sleep(3 * patient().patience).await;
     soon(drain(theirs.receiver, 5, 300_000)).await;
 }
+
+/// A small web server that ends TLS, and passes on what comes as from `client`, which has made up an address of its own.
+async fn front(server: SocketAddr, client: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind(any_port(V4)).await.expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((device, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut device = TlsAcceptor::from(Arc::new(TLS.server.clone())).accept(device).await?;
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(device.read_u8().await?);
+                }
+                head.truncate(head.len() - 2);
+                head.extend(format!("X-Forwarded-For: 203.0.113.9, {client}\r\n\r\n").as_bytes());
+                let mut server = TcpStream::connect(server).await?;
+                server.write_all(&head).await?;
+                copy_bidirectional(&mut device, &mut server).await.map(drop)
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn behind_a_web_server_a_peer_is_the_client_that_it_names() {
+    let mut listener = websocket_listener(V4, &WebSocketOptions::default(), WebSocketLimits::default()).await;
+    let proxies = vec!["127.0.0.0/8".parse().expect("a network")];
+    let plain = listener.listen_behind(any_port(V4), proxies).await.expect("a listener");
+    let device = websocket_device(&WebSocketOptions { bound_by: BoundBy::Nonces, ..WebSocketOptions::default() });
+    let front = front(plain, "198.51.100.7").await;
+    let (ours, theirs) = soon(async { tokio::join!(device.connect(front, NAME), listener.accept()) }).await;
+    let (ours, theirs) = (ours.expect("a carrier"), theirs.expect("a carrier"));
+    assert_eq!(ours.binding(), theirs.binding());
+    assert_eq!(Carrier::peer(&theirs), Some([198, 51, 100, 7].into()), "what stands left of it may be made up");
+    theirs.set_known();
+    let (at_device, at_server) = soon(lane(&ours, &theirs)).await;
+    soon(async { tokio::join!(pour(at_device.sender, 2, TOTAL), drain(at_server.receiver, 2, TOTAL)) }).await;
+    // One that believes that TLS ends at the server is told that it does not.
+    let other = websocket_device(&WebSocketOptions::default());
+    let other = soon(other.connect(front, NAME)).await.expect("it does not wait for the answer");
+    let mut lane = other.open().await.expect("a lane");
+    let _ = lane.sender.send(&mut [Bytes::from_static(b"no HELLO")]).await;
+    assert!(soon(other.closed()).await.to_string().contains("does TLS end in front of the server"));
+}
+
+#[tokio::test]
+async fn at_the_plain_address_nobody_but_a_trusted_web_server_is_heard() {
+    let mut listener = websocket_listener(V4, &WebSocketOptions::default(), WebSocketLimits::default()).await;
+    let proxies = vec!["127.0.0.2".parse().expect("a network")];
+    let plain = listener.listen_behind(any_port(V4), proxies).await.expect("a listener");
+    let mut stranger = TcpStream::connect(plain).await.expect("a connection");
+    let _ = stranger.write_all(request(WEBSOCKET_PATH).as_bytes()).await;
+    assert_eq!(to_the_end(&mut stranger).await, b"");
+    let trusted = TcpSocket::new_v4().expect("a socket");
+    trusted.bind("127.0.0.2:0".parse().expect("an address")).expect("it is this machine's");
+    let mut trusted = trusted.connect(plain).await.expect("a connection");
+    trusted.write_all(request(WEBSOCKET_PATH).as_bytes()).await.expect("it is taken");
+    let mut answer = [0; 12];
+    soon(trusted.read_exact(&mut answer)).await.expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 101");
+}
+
+/// All come from one web server. A client that opens many and says no more keeps nobody out.
+#[tokio::test]
+async fn behind_a_web_server_each_client_has_limits_of_its_own() {
+    let limits = WebSocketLimits { handshakes: 16, handshakes_per_peer: 4, ..WebSocketLimits::default() };
+    let mut listener = websocket_listener(V4, &WebSocketOptions::default(), limits).await;
+    let proxies = vec!["127.0.0.0/8".parse().expect("a network")];
+    let plain = listener.listen_behind(any_port(V4), proxies).await.expect("a listener");
+    let head = request(WEBSOCKET_PATH);
+    let head = format!("{}X-Forwarded-For: 192.0.2.66\r\n\r\n", head.strip_suffix("\r\n").expect("an empty line"));
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        let mut stream = TcpStream::connect(plain).await.expect("a connection");
+        stream.write_all(head.as_bytes()).await.expect("it is taken");
+        silent.push(stream);
+    }
+    soon(async {
+        while listener.handshakes() < 4 {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
+    assert_eq!(listener.handshakes(), 4, "of one client");
+    let device = websocket_device(&WebSocketOptions { bound_by: BoundBy::Nonces, ..WebSocketOptions::default() });
+    let front = front(plain, "198.51.100.7").await;
+    let (ours, theirs) = soon(async { tokio::join!(device.connect(front, NAME), listener.accept()) }).await;
+    assert_eq!(ours.expect("a carrier").binding(), theirs.expect("a carrier").binding());
+}

@@ -11,8 +11,8 @@ use crate::server::{
 };
 use clap::Args;
 use hoop_relay::{
-    Allowed, CacheConfig, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, StoreConfig,
-    introduce_for,
+    Allowed, CacheConfig, IntroductionError, NewDevice, Prefix, Relay, RelayConfig, RelayError, ShareLimits,
+    StoreConfig,
 };
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,6 +23,12 @@ pub struct RelayFlags {
     /// Listen on this address, on UDP (QUIC) and on TCP (WebSocket)
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:4669")]
     listen: SocketAddr,
+    /// Also listen on this address without TLS, such as 127.0.0.1:4670, for WebSockets that a web server in front passes on
+    #[arg(long, value_name = "ADDRESS")]
+    plain_listen: Option<SocketAddr>,
+    /// Listen there only to web servers at these addresses, such as 10.9.2.0/24, and believe whom they name in X-Forwarded-For or Forwarded [default: this machine's]
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',', requires = "plain_listen")]
+    trusted_proxy: Vec<Prefix>,
     /// The certificate chain, in a PEM file
     #[arg(long, alias = "cert", value_name = "FILE")]
     tls_cert: PathBuf,
@@ -103,6 +109,8 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
     });
     let config = RelayConfig {
         listen: flags.listen,
+        plain_listen: flags.plain_listen,
+        proxies: if flags.trusted_proxy.is_empty() { loopback_networks() } else { flags.trusted_proxy },
         certificate: flags.tls_cert,
         key: flags.tls_key,
         devices: flags.devices,
@@ -134,6 +142,9 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
             }
             error => Failure::new(Exit::File, "cannot start the relay", error),
         })?;
+        if let Some(address) = relay.plain_address() {
+            tracing::info!(%address, "listening without TLS, for web servers in front");
+        }
         if let Some(address) = relay.admin_address() {
             tracing::info!(%address, "serving metrics");
         }
@@ -151,6 +162,11 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
             () = stop.requested() => Ok(Exit::Done),
         }
     })
+}
+
+/// Where this machine's own web servers come from.
+fn loopback_networks() -> Vec<Prefix> {
+    ["127.0.0.0/8", "::1"].iter().filter_map(|network| network.parse().ok()).collect()
 }
 
 /// As [`room`]; 0 is none.
@@ -172,6 +188,12 @@ pub struct IntroduceFlags {
     /// The relay's IP address, if the device should not look up its name; may be given several times
     #[arg(long, value_name = "IP")]
     address: Vec<IpAddr>,
+    /// Where a web server stands in front of the relay, ends TLS there and passes WebSockets on: wss://NAME[:PORT][/PATH] [default path: /.well-known/hoop-flow]
+    #[arg(long, value_name = "URL")]
+    front: Option<String>,
+    /// The PEM certificates that the device trusts of that web server instead of its system's
+    #[arg(long, value_name = "FILE", requires = "front")]
+    front_cert: Option<PathBuf>,
     /// Give the file of devices to this user, such as hoop-relay. Only root can do this. Without this option an existing file keeps its owner, and a new file is yours
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -189,18 +211,29 @@ pub struct IntroduceFlags {
 /// Adds a device, and prints what it is to be told.
 pub fn run_introduce(flags: IntroduceFlags) -> Result<Exit, Failure> {
     let unreadable = |path: &Path, error| Failure::new(Exit::File, format!("cannot read {}", path.display()), error);
-    let certificate = flags.cert.as_ref().map(|path| std::fs::read(path).map_err(|error| unreadable(path, error)));
-    // What is no text is no PEM, and is refused as such.
-    let certificate = certificate.transpose()?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let pem = |path: Option<&PathBuf>| {
+        let bytes = path.map(|path| std::fs::read(path).map_err(|error| unreadable(path, error))).transpose()?;
+        // What is no text is no PEM, and is refused as such.
+        Ok::<_, Failure>(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    };
+    let (certificate, front_certificate) = (pem(flags.cert.as_ref())?, pem(flags.front_cert.as_ref())?);
     // Before a device is added: a key that cannot be written down is lost.
     let output = flags.output.as_deref().map(Output::create).transpose()?;
     let owner = flags.user.as_deref().map(owner).transpose()?;
-    let introduced = introduce_for(owner, flags.name.as_deref(), &flags.devices, &flags.server, certificate);
-    let mut introduction = introduced.map_err(|error| {
-        let exit = if matches!(error, IntroductionError::Server(_)) { Exit::Usage } else { Exit::File };
+    let device = NewDevice {
+        server: &flags.server,
+        addresses: flags.address,
+        certificate,
+        front: flags.front,
+        front_certificate,
+        name: flags.name.as_deref(),
+        owner,
+    };
+    let introduction = device.introduce(&flags.devices).map_err(|error| {
+        let is_usage = matches!(error, IntroductionError::Server(_) | IntroductionError::Front(_));
+        let exit = if is_usage { Exit::Usage } else { Exit::File };
         Failure::new(exit, "cannot introduce the device", error)
     })?;
-    introduction.addresses = flags.address;
     let text =
         toml::to_string(&introduction).map_err(|error| Failure::new(Exit::Unexpected, "cannot write TOML", error))?;
     let is_written = output.is_some();

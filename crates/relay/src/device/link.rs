@@ -5,8 +5,8 @@ use super::upkeep::{Action, End, Event, Upkeep};
 use crate::diagnostics::{Trouble, cause};
 use crate::introduction::{Introduction, IntroductionError};
 use hoop_carrier::{
-    Carrier, Dialer, Kind, Local, Pending, QuicDevice, QuicOptions, Refused, SILENCE, ServerAddress, WebSocketDevice,
-    WebSocketOptions, device_tls, is_answer,
+    BoundBy, Carrier, Dialer, Kind, Local, Pending, QuicDevice, QuicOptions, Refused, SILENCE, ServerAddress,
+    WebSocketDevice, WebSocketOptions, device_tls, is_answer,
 };
 use hoop_endpoint::{CarrierId, Device, DeviceConfig, Use, ended};
 use hoop_units::Timestamp;
@@ -132,7 +132,12 @@ impl Link {
         let device = Device::new(DeviceConfig::new(introduction.host()?, introduction.key()?));
         let (server, tls) = (Arc::new(introduction.server()?), device_tls(introduction.roots()?)?);
         let quic_options = QuicOptions { keep_alive: Some(KEEP_ALIVE), ..QuicOptions::device() };
-        let websocket_options = WebSocketOptions { keep_alive: Some(KEEP_ALIVE), ..WebSocketOptions::default() };
+        let mut websocket_options = WebSocketOptions { keep_alive: Some(KEEP_ALIVE), ..WebSocketOptions::default() };
+        let mut websocket_tls = tls.clone();
+        if let Some(front) = introduction.front()? {
+            websocket_options = WebSocketOptions { path: front.path, bound_by: BoundBy::Nonces, ..websocket_options };
+            websocket_tls = device_tls(introduction.front_roots()?)?;
+        }
         let (mut keepers, mut dialers) = (JoinSet::new(), Vec::new());
         let ((trouble, troubles), reached) = (watch::channel(None), Arc::new(AtomicBool::new(false)));
         let (since, absent) = watch::channel(Some(Instant::now()));
@@ -143,7 +148,7 @@ impl Link {
             }
             let fail = |source| LinkError::NetworkPath { way: way.name.clone(), source };
             let quic = QuicDevice::new(way.local.clone(), &tls, &quic_options).map_err(fail)?;
-            let websocket = || WebSocketDevice::new(way.local.clone(), &tls, websocket_options.clone(), None);
+            let websocket = || WebSocketDevice::new(way.local.clone(), &websocket_tls, websocket_options.clone(), None);
             let dialer = Arc::new(Dialer::new(Some(quic), Some(websocket())));
             dialers.push(dialer.clone());
             let keeper = Keeper {
@@ -172,7 +177,7 @@ impl Link {
         &self.device
     }
 
-    /// Where the server is, as far as that is known: its addresses, or those that its name had when it was looked up last.
+    /// Where the server is, and what stands in front of it, as far as that is known: its addresses, or those that names had when they were looked up last.
     pub fn server_addresses(&self) -> BTreeSet<IpAddr> {
         let found = self.dialers.iter().flat_map(|dialer| dialer.found_addresses());
         self.server.addresses.iter().copied().chain(found).collect()

@@ -4,6 +4,7 @@ use super::cache::CacheConfig;
 use super::egress::Allowed;
 use super::objects::StoreConfig;
 use super::rate_limit::ShareLimits;
+use hoop_units::Prefix;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -12,6 +13,10 @@ use std::path::PathBuf;
 pub struct RelayConfig {
     /// Where it listens: UDP for QUIC, TCP for WebSocket.
     pub listen: SocketAddr,
+    /// Where it takes WebSockets without TLS, too, from web servers that end TLS in front. None: nowhere.
+    pub plain_listen: Option<SocketAddr>,
+    /// Who alone is heard there, and is believed whom a connection is from.
+    pub proxies: Vec<Prefix>,
     /// Its chain of certificates, in PEM.
     pub certificate: PathBuf,
     /// Their key, in PEM.

@@ -51,12 +51,12 @@ pub struct Allowed {
 
 impl Allowed {
     /// Public addresses that are not this machine's, nor its neighbours', and those that are listed: a device that was introduced is not let into the server's network by that.
-    fn allows(&self, to: SocketAddr, here: &Here, own_port: Option<u16>) -> bool {
+    fn allows(&self, to: SocketAddr, here: &Here, own_ports: &BTreeSet<u16>) -> bool {
         let address = to.ip();
         // Not to itself, whatever is listed: such a connection would hold two of its own places. Linux takes the unspecified address for loopback.
         let canonical = address.to_canonical();
         let is_own = canonical.is_loopback() || canonical.is_unspecified() || here.is_own(address);
-        let is_itself = own_port == Some(to.port()) && is_own;
+        let is_itself = own_ports.contains(&to.port()) && is_own;
         if is_itself || (NEVER_PORTS.contains(&to.port()) && !self.ports.contains(&to.port())) {
             return false;
         }
@@ -87,8 +87,8 @@ const NARROW_BYTES: u32 = 128 << 10;
 pub(crate) struct Egress {
     pub devices: Arc<Devices>,
     pub allowed: Allowed,
-    /// The relay's own.
-    pub port: u16,
+    /// Those that the relay itself listens on, where it never goes on its own machine.
+    pub own_ports: BTreeSet<u16>,
     /// Names that are looked up.
     pub lookups: Arc<Lookups>,
     /// Connections to destinations.
@@ -161,7 +161,7 @@ impl Egress {
         let only = self.devices.only(device);
         let is_its = |to: &SocketAddr| only.as_ref().is_none_or(|only| only.iter().any(|own| own.contains(to.ip())));
         let (may, may_not): (Vec<_>, Vec<_>) =
-            addresses.into_iter().partition(|to| is_its(to) && self.allowed.allows(*to, &here, Some(self.port)));
+            addresses.into_iter().partition(|to| is_its(to) && self.allowed.allows(*to, &here, &self.own_ports));
         if !may.is_empty() {
             return Ok(to_try(may));
         }
@@ -227,7 +227,7 @@ mod tests {
         move |allowed| Egress {
             devices: Arc::new(Devices::open(&path).unwrap()),
             allowed: allowed.clone(),
-            port,
+            own_ports: [port].into(),
             lookups: Lookups::new(1, 1),
             connections: Places::new(1, 1),
             shares: Shares::new(ShareLimits::default()),
@@ -272,10 +272,10 @@ mod tests {
             ("::ffff:93.184.216.7", false),
             ("93.184.216.8", true),
         ] {
-            assert_eq!(Allowed::default().allows(at(address), &here, Some(4669)), may, "{address}");
+            assert_eq!(Allowed::default().allows(at(address), &here, &[4669].into()), may, "{address}");
             let listed = Allowed { addresses: ["2a02:2454::/64".parse().unwrap()].into(), ..Allowed::default() };
             assert_eq!(
-                listed.allows(at(address), &here, Some(4669)),
+                listed.allows(at(address), &here, &[4669].into()),
                 may || address.starts_with("2a02:2454::"),
                 "{address}"
             );
@@ -302,7 +302,7 @@ mod tests {
             ("93.184.216.8:4669", true, true, true),
         ] {
             let to = to.parse().unwrap();
-            let may = [&Allowed::default(), &any, &mail].map(|allowed| allowed.allows(to, &here, Some(4669)));
+            let may = [&Allowed::default(), &any, &mail].map(|allowed| allowed.allows(to, &here, &[4669].into()));
             assert_eq!(may, [by_default, with_any, with_mail], "{to}");
         }
     }

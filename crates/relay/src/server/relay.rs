@@ -21,6 +21,7 @@ use crate::wire::{HTTP, UPLOAD, resumed, resumed_upload};
 use hoop_carrier::Listener;
 use hoop_endpoint::{DeviceId, FlowStream, Server, ServerConfig, ServerLimits};
 use hoop_http::tls::{Renewed, client_config};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ const REVOKE_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Relay {
     listener: Listener,
+    plain_address: Option<SocketAddr>,
     certificate: Arc<Renewed>,
     metrics: Option<hoop_http::Server>,
     reload: (mpsc::Sender<Answer>, mpsc::Receiver<Answer>),
@@ -105,9 +107,19 @@ impl Relay {
         let stores = open_stores(config, files.clone(), &devices)?;
         let cache = open_cache(config, files, &devices)?;
         let (certificate, tls) = Renewed::open(&config.certificate, &config.key, tls)?;
-        let listen = |source| hoop_http::ServeError { address: config.listen, source };
-        let listener =
-            Listener::bind_again(config.listen, &tls, reset_key(&config.key, config.listen)?).await.map_err(listen)?;
+        let fail = |address| move |source| hoop_http::ServeError { address, source };
+        let resets = reset_key(&config.key, config.listen)?;
+        let mut listener = Listener::bind_again(config.listen, &tls, resets).await.map_err(fail(config.listen))?;
+        let mut own_ports = BTreeSet::from([listener.local_address().port()]);
+        let plain_address = match config.plain_listen {
+            Some(address) => {
+                let listened = listener.listen_behind(address, config.proxies.clone()).await;
+                let listened = listened.map_err(fail(address))?;
+                own_ports.insert(listened.port());
+                Some(listened)
+            }
+            None => None,
+        };
         let metrics = hoop_http::metrics::bind(config.admin).await?;
         // Half of the descriptors are for destinations, and a fifth is for files; a flow that waits for its device may hold some, in turns.
         let connections = Places::new((hoop_carrier::descriptors() / 2).min(defaults.flows), flows_of_device);
@@ -119,7 +131,7 @@ impl Relay {
         let egress = Arc::new(Egress {
             devices,
             allowed: config.allowed.clone(),
-            port: listener.local_address().port(),
+            own_ports,
             lookups: Lookups::new(LOOKUPS, LOOKUPS_OF_DEVICE),
             connections,
             shares: Shares::new(config.shares),
@@ -128,12 +140,17 @@ impl Relay {
         });
         let origins = Arc::new(Origins::new(egress.clone(), client_config(&config.ca)?));
         let carrying = Arc::new(Carrying { server, origins, ca: config.ca.clone(), egress, stores, cache });
-        Ok(Self { listener, certificate, metrics, reload: mpsc::channel(1), carrying })
+        Ok(Self { listener, plain_address, certificate, metrics, reload: mpsc::channel(1), carrying })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.listener.local_address()
+    }
+
+    /// Where it takes WebSockets from web servers in front.
+    pub const fn plain_address(&self) -> Option<SocketAddr> {
+        self.plain_address
     }
 
     /// Where `/metrics` are told.
@@ -148,7 +165,7 @@ impl Relay {
 
     /// Serves until this is dropped, or until the listener fails. Connections to destinations end with it, and so do their flows.
     pub async fn run(self) {
-        let Self { listener, certificate, metrics, reload: (_again, reload), carrying } = self;
+        let Self { listener, plain_address: _, certificate, metrics, reload: (_again, reload), carrying } = self;
         let mut tasks = JoinSet::new();
         let (_stop, stopped) = hoop_http::shutdown();
         if let Some(metrics) = metrics {

@@ -4,12 +4,9 @@
 //! is no trusted proxy's. Its sender may have made up what stands left of it.
 
 use hoop_http::{Origin, Peer};
-use hoop_units::Prefix;
+use hoop_units::{Forwarded, Prefix};
 use http::HeaderMap;
-use std::net::{IpAddr, SocketAddr};
-
-/// Of a chain so many are read and passed on, the last: far more than there are servers in front. A client may write tens of thousands before them, which would be kept with its request.
-const NAMED_MAX: usize = 32;
+use std::net::IpAddr;
 
 /// Where a request came from, as far as it can be believed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,7 +35,8 @@ impl Client {
             let chain = peer_address.to_string();
             return Self { trusted: false, address: peer_address, chain, proto: own_proto.to_owned(), host: own_host };
         }
-        let named = Named::by(headers);
+        let lines = |name: &str| headers.get_all(name).into_iter().map(http::HeaderValue::as_bytes);
+        let named = Forwarded::new(lines("x-forwarded-for"), lines("forwarded"));
         let chain = named.chain.iter().cloned().chain([peer_address.to_string()]).collect::<Vec<_>>().join(", ");
         Self {
             trusted: true,
@@ -52,82 +50,6 @@ impl Client {
 
 fn is_trusted(trusted: &[Prefix], address: IpAddr) -> bool {
     trusted.iter().any(|prefix| prefix.contains(address))
-}
-
-/// What the web servers in front have said of whom they had the request from, the farthest first.
-struct Named {
-    /// The addresses in `X-Forwarded-For`, or in `Forwarded` where that is missing. A proxy writes one of the two and
-    /// passes the other on from its client: a client's own `Forwarded` must not replace the proxy's word.
-    chain: Vec<String>,
-}
-
-impl Named {
-    fn by(headers: &HeaderMap) -> Self {
-        let lines = |name: &str| {
-            let values = headers.get_all(name).iter();
-            // What a client writes before what the proxy adds may be any bytes.
-            values.map(|value| String::from_utf8_lossy(value.as_bytes()))
-        };
-        let mut chain: Vec<String> = if headers.contains_key("x-forwarded-for") {
-            lines("x-forwarded-for").flat_map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>()).collect()
-        } else {
-            lines("forwarded").flat_map(|line| forwarded_for(&line)).collect()
-        };
-        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        let name = |text: &str| if is_plain(text) { text.to_owned() } else { "unknown".to_owned() };
-        let last = chain.split_off(chain.len().saturating_sub(NAMED_MAX));
-        Self { chain: last.iter().map(|text| name(text.trim())).collect() }
-    }
-
-    /// The right-most address that is none of `trusted`.
-    fn client(&self, trusted: &[Prefix]) -> Option<IpAddr> {
-        last_foreign(&self.chain, trusted)
-    }
-}
-
-/// From the right, since the operator's own servers write last. A text that is no address ends the search.
-fn last_foreign(chain: &[String], trusted: &[Prefix]) -> Option<IpAddr> {
-    let addresses = chain.iter().rev().map_while(|text| address(text));
-    addresses.into_iter().find(|address| !is_trusted(trusted, *address))
-}
-
-/// An address as proxies write them: with a port or without, IPv6 in brackets or without.
-fn address(text: &str) -> Option<IpAddr> {
-    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    let address = bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
-    address.map(|address: IpAddr| address.to_canonical())
-}
-
-/// The `for` of each element of a line of `Forwarded` (RFC 7239 §4), empty where an element has none. A line with an
-/// unclosed quotation is one element that says nothing: otherwise a client could hide in it what the proxy has added.
-fn forwarded_for(line: &str) -> Vec<String> {
-    let Some(elements) = outside_quotes(line, ',') else { return vec!["unknown".to_owned()] };
-    let node = |element: &str| {
-        let pairs = outside_quotes(element, ';').unwrap_or_default();
-        let mut nodes = pairs.iter().filter_map(|pair| pair.split_once('='));
-        let node = nodes.find(|(name, _)| name.trim().eq_ignore_ascii_case("for"));
-        node.map_or_else(String::new, |(_, node)| node.trim().trim_matches('"').to_owned())
-    };
-    elements.iter().map(|element| node(element)).collect()
-}
-
-/// The parts of a text between `separator`s that stand in no quoted string (RFC 9110 §5.6.4); none if one does not end.
-fn outside_quotes(text: &str, separator: char) -> Option<Vec<&str>> {
-    let (mut parts, mut begin, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
-    for (at, letter) in text.char_indices() {
-        match letter {
-            _ if escaped => escaped = false,
-            '\\' if quoted => escaped = true,
-            '"' => quoted = !quoted,
-            _ if letter == separator && !quoted => {
-                parts.push(&text[begin..at]);
-                begin = at + letter.len_utf8();
-            }
-            _ => {}
-        }
-    }
-    parts.push(&text[begin..]);
-    (!quoted).then_some(parts)
 }
 
 #[cfg(test)]
@@ -198,7 +120,7 @@ mod tests {
             let long = format!("{}{client_name}", element.repeat(10_000));
             let named = client(&[(field, &long)], &["127.0.0.1"]);
             assert_eq!(named.address.to_string(), "192.0.2.1");
-            assert_eq!(named.chain.split(',').count(), NAMED_MAX + 1, "{field}");
+            assert_eq!(named.chain.split(',').count(), hoop_units::FORWARDED_MAX + 1, "{field}");
             assert!(named.chain.len() < 400, "{field}");
         }
     }
