@@ -46,6 +46,18 @@ pub struct FrontAddress {
     pub port: u16,
 }
 
+/// A web server in front gave no carrier.
+#[derive(Debug, thiserror::Error)]
+#[error("the web server in front ({name}:{port}): {source}")]
+pub struct FrontFailed {
+    /// What it is called.
+    pub name: String,
+    /// Its port.
+    pub port: u16,
+    /// Why.
+    pub source: io::Error,
+}
+
 impl ServerAddress {
     /// What is asked for a WebSocket: a name, and a port.
     fn websocket(&self) -> (&str, u16) {
@@ -270,8 +282,7 @@ impl Dialer {
                 if attempt.kind == Kind::Quic {
                     by_quic = by_quic.max(ByQuic::Tried);
                 }
-                let name = if attempt.kind == Kind::WebSocket { server.websocket().0 } else { &server.name };
-                let begun = running.spawn(self.attempt(attempt, name.to_owned()));
+                let begun = running.spawn(self.attempt(attempt, server));
                 websockets.extend((attempt.kind == Kind::WebSocket).then_some(begun));
             }
             if race.is_lost() {
@@ -305,9 +316,11 @@ impl Dialer {
     fn attempt(
         &self,
         attempt: Attempt,
-        name: String,
+        server: &ServerAddress,
     ) -> impl Future<Output = (Attempt, io::Result<Arc<dyn Carrier>>)> + Send + use<> {
         let (quic, websocket) = (self.quic.clone(), self.websocket.clone());
+        let front = server.front.clone().filter(|_| attempt.kind == Kind::WebSocket);
+        let name = front.as_ref().map_or(&server.name, |front| &front.name).clone();
         async move {
             let connecting = async {
                 let carrier: Arc<dyn Carrier> = match (attempt.kind, &quic, &websocket) {
@@ -318,7 +331,11 @@ impl Dialer {
                 Ok(carrier)
             };
             let done = timeout(ATTEMPT_MAX, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            (attempt, done)
+            let Some(FrontAddress { name, port }) = front else { return (attempt, done) };
+            (
+                attempt,
+                done.map_err(|source: io::Error| io::Error::new(source.kind(), FrontFailed { name, port, source })),
+            )
         }
     }
 }

@@ -30,13 +30,13 @@ use std::pin::Pin;
 use std::time::Duration;
 
 pub use congestion::Congestion;
-pub use dialer::{Dialer, FrontAddress, ServerAddress};
+pub use dialer::{Dialer, FrontAddress, FrontFailed, ServerAddress};
 pub use listener::{Listener, descriptors};
 pub use memory::{MemoryCarrier, memory_pair};
 pub use quic::{MTU_MAX, QUIC_ALPN, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions, is_answer};
 pub use resets::ResetKey;
 pub use socket::Local;
-pub use tls::{device_tls, server_tls};
+pub use tls::{device_tls, front_tls, server_tls};
 pub use websocket::{
     BoundBy, Proxy, Refused, WEBSOCKET_PATH, WEBSOCKET_PROTOCOL, WebSocketCarrier, WebSocketDevice, WebSocketLimits,
     WebSocketListener, WebSocketOptions,

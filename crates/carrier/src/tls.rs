@@ -1,9 +1,9 @@
-//! TLS for carriers: version 1.3 alone, by rustls with ring.
+//! TLS for carriers: version 1.3 alone, and also 1.2 to web servers in front, by rustls with ring.
 
 use hoop_flow::{Binding, EXPORTER_LABEL};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::version::TLS13;
+use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ConnectionCommon, RootCertStore, ServerConfig};
 use std::io;
 use std::sync::Arc;
@@ -14,6 +14,15 @@ use std::sync::Arc;
 /// If rustls does not take it.
 pub fn device_tls(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// A device's TLS towards a web server in front ([`BoundBy::Nonces`](crate::BoundBy::Nonces)), which trusts these roots. Many of those speak no more than version 1.2.
+///
+/// # Errors
+/// If rustls does not take it.
+pub fn front_tls(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
+    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13, &TLS12])?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 

@@ -1,5 +1,6 @@
 //! What goes wrong between a device and its relay, in words for the person in front of it.
 
+use hoop_carrier::FrontFailed;
 use hoop_endpoint::{FlowError, Refusal};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
@@ -80,6 +81,9 @@ pub async fn tell(mut troubles: watch::Receiver<Option<Trouble>>, server: String
 
 /// Why the server is not reached, in words.
 pub fn cause(error: &io::Error) -> String {
+    if let Some(FrontFailed { name, port, source }) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        return format!("the web server in front ({name}:{port}): {}", cause(source));
+    }
     if let Some(error) = of_tls(error) {
         return tls(error);
     }

@@ -81,12 +81,12 @@ impl Roaming {
         Ok(world)
     }
 
-    fn start_relay(&self) -> io::Result<Program> {
+    fn start_relay(&self, more: &[&str]) -> io::Result<Program> {
         let mut relay = self.lab.command("relay", program_beside("hoop"));
         relay.args(["relay", "--listen", "0.0.0.0:4669", "--allow", &self.lab.address("web").to_string()]);
         relay.args(NOWHERE.iter().flat_map(|network| ["--allow", network]));
         relay.arg("--tls-cert").arg(self.path("certificate.pem")).arg("--tls-key").arg(self.path("key.pem"));
-        relay.arg("--devices").arg(self.path("devices.toml"));
+        relay.arg("--devices").arg(self.path("devices.toml")).args(more);
         Program::start("hoop relay", relay, "listening on").map_err(io::Error::other)
     }
 
@@ -95,10 +95,18 @@ impl Roaming {
     /// # Errors
     /// If it does not start.
     pub fn restart_relay(&self) -> io::Result<()> {
+        self.restart_relay_with(&[])
+    }
+
+    /// The same, with more flags.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn restart_relay_with(&self, more: &[&str]) -> io::Result<()> {
         let mut relay = self.relay.lock();
         // The old one goes first.
         *relay = None;
-        *relay = Some(self.start_relay()?);
+        *relay = Some(self.start_relay(more)?);
         Ok(())
     }
 

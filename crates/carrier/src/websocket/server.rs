@@ -213,7 +213,10 @@ impl Entrance {
         let entrance = self.clone();
         tokio::spawn(async move {
             let limit = entrance.admission.limits.handshake_time;
-            let settled = async { io::Result::Ok(entrance.clone().settle(entrance.named(arrived).await?).await) };
+            let settled = async {
+                entrance.clone().settle(entrance.named(arrived).await?).await;
+                io::Result::Ok(())
+            };
             let _ = tokio::time::timeout(limit, settled).await;
         });
     }

@@ -6,7 +6,7 @@ use crate::diagnostics::{Trouble, cause};
 use crate::introduction::{Introduction, IntroductionError};
 use hoop_carrier::{
     BoundBy, Carrier, Dialer, Kind, Local, Pending, QuicDevice, QuicOptions, Refused, SILENCE, ServerAddress,
-    WebSocketDevice, WebSocketOptions, device_tls, is_answer,
+    WebSocketDevice, WebSocketOptions, device_tls, front_tls, is_answer,
 };
 use hoop_endpoint::{CarrierId, Device, DeviceConfig, Use, ended};
 use hoop_units::Timestamp;
@@ -136,7 +136,7 @@ impl Link {
         let mut websocket_tls = tls.clone();
         if let Some(front) = introduction.front()? {
             websocket_options = WebSocketOptions { path: front.path, bound_by: BoundBy::Nonces, ..websocket_options };
-            websocket_tls = device_tls(introduction.front_roots()?)?;
+            websocket_tls = front_tls(introduction.front_roots()?)?;
         }
         let (mut keepers, mut dialers) = (JoinSet::new(), Vec::new());
         let ((trouble, troubles), reached) = (watch::channel(None), Arc::new(AtomicBool::new(false)));

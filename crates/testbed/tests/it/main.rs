@@ -7,6 +7,7 @@ mod discovery;
 mod ends;
 mod fallback;
 mod flows;
+mod front;
 mod killed;
 mod others;
 mod programs;
