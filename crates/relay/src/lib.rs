@@ -23,7 +23,7 @@ pub use hoop_endpoint::FlowOptions;
 pub use hoop_units::Prefix;
 pub use introduction::{Devices, Front, Introduction, IntroductionError, NewDevice, NoFront, introduce};
 pub use server::cache::CacheConfig;
-pub use server::config::{RelayConfig, RelayError};
+pub use server::config::{PlainListen, RelayConfig, RelayError};
 pub use server::egress::Allowed;
 pub use server::objects::StoreConfig;
 pub use server::rate_limit::ShareLimits;

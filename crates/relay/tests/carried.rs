@@ -51,7 +51,6 @@ async fn relay_with(folder: &Path, change: impl FnOnce(&mut CertificateParams)) 
     let config = RelayConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         plain_listen: None,
-        proxies: Vec::new(),
         certificate,
         key,
         devices: devices.clone(),

@@ -37,7 +37,6 @@ pub async fn keeping_relay(folder: &Path, state: Option<PathBuf>) -> (Introducti
     let mut config = RelayConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         plain_listen: None,
-        proxies: Vec::new(),
         certificate,
         key,
         devices: devices.clone(),

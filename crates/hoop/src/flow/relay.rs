@@ -11,8 +11,8 @@ use crate::server::{
 };
 use clap::Args;
 use hoop_relay::{
-    Allowed, CacheConfig, IntroductionError, NewDevice, Prefix, Relay, RelayConfig, RelayError, ShareLimits,
-    StoreConfig,
+    Allowed, CacheConfig, IntroductionError, NewDevice, PlainListen, Prefix, Relay, RelayConfig, RelayError,
+    ShareLimits, StoreConfig,
 };
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -107,10 +107,10 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
         let bytes = all.unwrap_or(store.bytes);
         StoreConfig { bytes, bytes_of_device: of_device.unwrap_or(bytes / 4), ..store }
     });
+    let proxies = if flags.trusted_proxy.is_empty() { loopback_networks() } else { flags.trusted_proxy };
     let config = RelayConfig {
         listen: flags.listen,
-        plain_listen: flags.plain_listen,
-        proxies: if flags.trusted_proxy.is_empty() { loopback_networks() } else { flags.trusted_proxy },
+        plain_listen: flags.plain_listen.map(|address| PlainListen { address, proxies }),
         certificate: flags.tls_cert,
         key: flags.tls_key,
         devices: flags.devices,

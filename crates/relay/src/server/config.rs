@@ -14,9 +14,7 @@ pub struct RelayConfig {
     /// Where it listens: UDP for QUIC, TCP for WebSocket.
     pub listen: SocketAddr,
     /// Where it takes WebSockets without TLS, too, from web servers that end TLS in front. None: nowhere.
-    pub plain_listen: Option<SocketAddr>,
-    /// Who alone is heard there, and is believed whom a connection is from.
-    pub proxies: Vec<Prefix>,
+    pub plain_listen: Option<PlainListen>,
     /// Its chain of certificates, in PEM.
     pub certificate: PathBuf,
     /// Their key, in PEM.
@@ -35,6 +33,15 @@ pub struct RelayConfig {
     pub cache: CacheConfig,
     /// Where `/metrics` are told: an address of this machine alone. None: nowhere.
     pub admin: Option<SocketAddr>,
+}
+
+/// Where web servers in front reach a relay.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlainListen {
+    /// Where it listens, without TLS.
+    pub address: SocketAddr,
+    /// Who alone is heard there, and is believed whom a connection is from.
+    pub proxies: Vec<Prefix>,
 }
 
 /// A relay cannot begin.

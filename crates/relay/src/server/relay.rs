@@ -2,7 +2,7 @@
 
 use super::cache::Cache;
 use super::certificate::{reset_key, tls};
-use super::config::{RelayConfig, RelayError};
+use super::config::{PlainListen, RelayConfig, RelayError};
 use super::egress::{Egress, LOOKUPS, LOOKUPS_OF_DEVICE};
 use super::exchange;
 use super::lookups::Lookups;
@@ -111,10 +111,10 @@ impl Relay {
         let resets = reset_key(&config.key, config.listen)?;
         let mut listener = Listener::bind_again(config.listen, &tls, resets).await.map_err(fail(config.listen))?;
         let mut own_ports = BTreeSet::from([listener.local_address().port()]);
-        let plain_address = match config.plain_listen {
-            Some(address) => {
-                let listened = listener.listen_behind(address, config.proxies.clone()).await;
-                let listened = listened.map_err(fail(address))?;
+        let plain_address = match &config.plain_listen {
+            Some(PlainListen { address, proxies }) => {
+                let listened = listener.listen_behind(*address, proxies.clone()).await;
+                let listened = listened.map_err(fail(*address))?;
                 own_ports.insert(listened.port());
                 Some(listened)
             }
