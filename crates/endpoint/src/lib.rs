@@ -87,7 +87,7 @@ pub use options::{
 };
 pub use park::{ATTACHMENT_MAX, ParkError};
 pub use server::{DeviceKeys, GREETING_MAX, Server, ServerConfig, ServerLimits};
-pub use stream::{FlowMeter, FlowReader, FlowStream, FlowWriter};
+pub use stream::{FlowMeter, FlowReader, FlowStream, FlowTally, FlowWriter};
 
 /// The example of the README compiles and runs.
 #[cfg(doctest)]

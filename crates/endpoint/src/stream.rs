@@ -62,6 +62,17 @@ impl FlowMeter {
     }
 }
 
+/// Tells what a flow has done, also after the application has dropped it. It holds the flow's memory for so long.
+#[derive(Clone, Debug)]
+pub struct FlowTally(Arc<FlowInner>);
+
+impl FlowTally {
+    /// What the flow has done.
+    pub fn stats(&self) -> FlowStats {
+        self.0.stats()
+    }
+}
+
 /// The application's hold on a flow.
 struct Handle {
     flow: Arc<FlowInner>,
@@ -138,6 +149,11 @@ impl FlowStream {
     /// What tells [the same](FlowStream::stats) while the flow is read and written elsewhere.
     pub fn meter(&self) -> FlowMeter {
         FlowMeter(Arc::downgrade(self.flow()))
+    }
+
+    /// What tells [the same](FlowStream::stats) when the flow is over, too.
+    pub fn tally(&self) -> FlowTally {
+        FlowTally(self.flow().clone())
     }
 
     /// The offset of the next byte to be read.

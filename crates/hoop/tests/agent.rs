@@ -3,7 +3,7 @@
 
 mod flows;
 
-use flows::{Running, agent, hoop, line_with, relay_with, run};
+use flows::{Running, agent, hoop, line_with, relay_and_log, relay_with, run};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -256,4 +256,56 @@ fn what_cannot_be_meant_is_refused_before_anything_starts() {
     let listen = taken.local_addr().unwrap().to_string();
     let (code, _, error) = run(folder.path(), &["agent", "--relay", "laptop.toml", "--listen", &listen]);
     assert!(code == 1 && error.contains(&format!("cannot listen on {listen}")), "{code}: {error}");
+}
+
+/// The first line about access, as JSON.
+fn access(log: &mut BufReader<std::process::ChildStderr>) -> serde_json::Value {
+    let line = line_with(log, "\"target\":\"access\"");
+    serde_json::from_str::<serde_json::Value>(&line).unwrap()["fields"].take()
+}
+
+#[test]
+fn a_relay_that_is_told_so_logs_who_went_where_and_how_it_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--allow", "127.0.0.1", "--access-log", "--log-json"];
+    let (_relay, mut log) = relay_and_log(folder.path(), &flags);
+    let ((_agent, address), web) = (agent(folder.path(), &[]), web());
+    let introduced: toml::Table = std::fs::read_to_string(folder.path().join("laptop.toml")).unwrap().parse().unwrap();
+    let device = introduced["host"].as_str().unwrap();
+    let curl = |arguments: &str| {
+        in_shell(folder.path(), address, &format!("curl -sS {}", arguments.replace("WEB", &web.to_string())))
+    };
+    curl("http://WEB/path?token=secret");
+    let line = access(&mut log);
+    assert_eq!((line["kind"].as_str(), line["device"].as_str()), (Some("exchange"), Some(device)));
+    let to = format!("http://{web}/path");
+    assert_eq!((line["method"].as_str(), line["to"].as_str()), (Some("GET"), Some(&to[..])), "without its query");
+    assert_eq!((line["status"].as_u64(), line["end"].as_str()), (Some(200), Some("whole")));
+    let (received, sent) = (line["received"].as_u64().unwrap(), line["sent"].as_u64().unwrap());
+    assert!(received > 0 && sent > "/path?token=secret".len() as u64, "{line}");
+    curl("--data body http://WEB/path");
+    let line = access(&mut log);
+    assert_eq!((line["kind"].as_str(), line["method"].as_str()), (Some("upload"), Some("POST")));
+    assert_eq!((line["status"].as_u64(), line["end"].as_str()), (Some(200), Some("whole")));
+    curl("--proxytunnel http://WEB/path");
+    let line = access(&mut log);
+    assert_eq!((line["kind"].as_str(), line["to"].as_str()), (Some("connection"), Some(&web.to_string()[..])));
+    assert!(line["method"].is_null() && line["status"].is_null(), "{line}");
+    assert_eq!((line["sent"].as_u64() > Some(0), line["end"].as_str()), (true, Some("whole")));
+    curl("http://10.0.0.1/");
+    let line = access(&mut log);
+    assert_eq!((line["to"].as_str(), line["end"].as_str()), (Some("http://10.0.0.1/"), Some("0x101")));
+    assert!(line["status"].is_null(), "{line}");
+}
+
+#[test]
+fn a_relay_writes_down_nothing_of_where_devices_go_unless_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let (relay, mut log) = relay_and_log(folder.path(), &["--allow", "127.0.0.1", "--log-json"]);
+    let ((_agent, address), web) = (agent(folder.path(), &[]), web());
+    in_shell(folder.path(), address, &format!("curl -sS http://{web}/path"));
+    drop(relay);
+    let mut all = String::new();
+    log.read_to_string(&mut all).unwrap();
+    assert!(!all.contains("/path") && !all.contains(&web.to_string()), "{all}");
 }

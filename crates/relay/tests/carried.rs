@@ -60,6 +60,7 @@ async fn relay_with(folder: &Path, change: impl FnOnce(&mut CertificateParams)) 
         store: None,
         cache: CacheConfig::default(),
         admin: Some("127.0.0.1:0".parse().unwrap()),
+        access_log: false,
     };
     let relay = Relay::bind(&config).await.unwrap();
     std::fs::write(folder.join("admin"), relay.admin_address().unwrap().to_string()).unwrap();

@@ -46,6 +46,7 @@ pub async fn keeping_relay(folder: &Path, state: Option<PathBuf>) -> (Introducti
         store: state.map(StoreConfig::new),
         cache: CacheConfig::default(),
         admin: None,
+        access_log: false,
     };
     let relay = Relay::bind(&config).await.unwrap();
     let server = format!("localhost:{}", relay.address().port());

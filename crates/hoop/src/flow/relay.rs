@@ -74,6 +74,9 @@ pub struct RelayFlags {
     /// Serve metrics (Prometheus) on this loopback address, such as 127.0.0.1:4671
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback)]
     admin: Option<SocketAddr>,
+    /// Log each connection and request of a device when it is over: where it went, without queries, how much was carried, and how it ended
+    #[arg(long)]
+    access_log: bool,
     /// Become this user before opening any file. Only root can do this, for example to listen on a port below 1024
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -124,6 +127,7 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
         store,
         cache: CacheConfig { disk, memory },
         admin: flags.admin,
+        access_log: flags.access_log,
     };
     run_flows(async {
         let relay = Relay::bind(&config).await.map_err(|error| match error {

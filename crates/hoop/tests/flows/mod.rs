@@ -45,11 +45,22 @@ pub fn relay(folder: &Path) -> Running {
 
 /// The same, with more flags for the relay.
 pub fn relay_with(folder: &Path, flags: &[&str]) -> Running {
+    start_relay(folder, flags, Stdio::inherit())
+}
+
+/// The same, and what it logs.
+pub fn relay_and_log(folder: &Path, flags: &[&str]) -> (Running, BufReader<ChildStderr>) {
+    let mut relay = start_relay(folder, flags, Stdio::piped());
+    let log = relay.0.stderr.take().unwrap();
+    (relay, BufReader::new(log))
+}
+
+fn start_relay(folder: &Path, flags: &[&str], log: Stdio) -> Running {
     sign(folder);
     std::fs::write(folder.join("devices.toml"), "").unwrap();
     let arguments = "relay --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem --devices devices.toml";
     let mut relay = hoop(folder, &[&arguments.split(' ').collect::<Vec<_>>(), flags].concat());
-    let mut relay = Running(relay.stdout(Stdio::piped()).spawn().unwrap());
+    let mut relay = Running(relay.stdout(Stdio::piped()).stderr(log).spawn().unwrap());
     let mut line = String::new();
     BufReader::new(relay.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let port = line.trim().strip_prefix("listening on 127.0.0.1:").unwrap().split(',').next().unwrap();

@@ -33,6 +33,8 @@ pub struct RelayConfig {
     pub cache: CacheConfig,
     /// Where `/metrics` are told: an address of this machine alone. None: nowhere.
     pub admin: Option<SocketAddr>,
+    /// Whether it logs each flow (target `access`): who went where, how much was carried, how it ended.
+    pub access_log: bool,
 }
 
 /// Where web servers in front reach a relay.

@@ -1,5 +1,6 @@
 //! Where devices' connections go: [`Egress`].
 
+use super::access_log::ended_with;
 use super::lookups::Lookups;
 use super::metered::Metered;
 use super::metrics::Counters;
@@ -127,6 +128,7 @@ impl Egress {
     /// Counts that a device was refused, or that its connection broke off, with this code.
     pub fn ended(&self, device: DeviceId, code: u64) {
         self.counters.ended(code);
+        ended_with(code);
         if code == codes::TOO_MANY && self.refusals.are_written(device, Instant::now()) {
             tracing::info!(
                 device = hex::encode(device.0),

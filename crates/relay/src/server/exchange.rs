@@ -1,5 +1,6 @@
 //! A flow that is one HTTP exchange, or goes on with an earlier one: [`carry`]. `docs/edge.md` has what is said over it.
 
+use super::access_log::{answered, asked};
 use super::cache::Cache;
 use super::fetch::{SHUTDOWN_MAX, encode, fetch, fetch_rest, settle};
 use super::objects::Object;
@@ -9,7 +10,7 @@ use crate::codes;
 use crate::exchange::{FlowBody, put, read_head};
 use crate::wire::resumed;
 use hoop_endpoint::{FlowError, FlowMeter, FlowName, FlowReader, FlowStream, FlowWriter, Status};
-use hoop_head::decode_request;
+use hoop_head::{decode_request, decode_response};
 use hoop_http::{Body, empty, streamed};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Response, Uri};
@@ -58,6 +59,7 @@ pub(crate) async fn carry(
             return Ok(Some((object, None)));
         }
         let (request, section) = read_request(reader).await?;
+        asked(request.method(), request.uri());
         if request.method() == Method::GET && http_body::Body::is_end_stream(request.body()) {
             let object = Object::new(name, section, stores.map(|stores| stores.answers.clone()));
             return Ok(Some((object, Some(request.into_parts().0))));
@@ -167,7 +169,7 @@ pub(super) async fn pass(
         && let Some(section) = cache.head(&head, name.device, origins).await
     {
         // A flow that is over says so itself.
-        put(&section, writer).await.map_err(|_| codes::BROKEN)?;
+        put_answer(&section, writer).await.map_err(|_| codes::BROKEN)?;
         return writer.shutdown().await.map_err(|_| codes::BROKEN);
     }
     let request = Request::from_parts(head, body);
@@ -195,7 +197,7 @@ async fn write_response(
     let section = encode(&head)?;
     // A flow that is over says so itself.
     let over = |_| codes::BROKEN;
-    put(&section, writer).await.map_err(over)?;
+    put_answer(&section, writer).await.map_err(over)?;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             tracing::debug!(%error, "an answer broke off");
@@ -207,6 +209,12 @@ async fn write_response(
     }
     ended(&body, in_use)?;
     writer.shutdown().await.map_err(over)
+}
+
+/// Writes an answer's head.
+async fn put_answer(section: &[u8], writer: &mut FlowWriter) -> io::Result<()> {
+    answered(|| decode_response(section).ok().map(|response| response.status()));
+    put(section, writer).await
 }
 
 /// An answer's way to its device.
@@ -270,7 +278,7 @@ impl Way {
         // A flow that is over says so itself.
         let over = |_| codes::BROKEN;
         let section = object.answer().await?;
-        put(&section, writer).await.map_err(over)?;
+        put_answer(&section, writer).await.map_err(over)?;
         self.head = writer.written();
         let (mut at, mut looked) = (self.from, self.from);
         while let Some(chunk) = object.next(at).await? {

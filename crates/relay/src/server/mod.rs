@@ -1,7 +1,8 @@
 //! The relay: it connects to where programs want to go, within each device's share.
 //!
-//! Rooms, each importing only those before it: `rate_limit`, `turns`, `lookups`, `places`, `refusals`, `metrics`, `metered`, `egress`, `tunnel`, `origins`, `objects`, `uploads`, `fetch`, `cache`, `exchange`, `upload`, `config`, `certificate`, `revocation`, `relay`.
+//! Rooms, each importing only those before it: `rate_limit`, `turns`, `lookups`, `places`, `refusals`, `access_log`, `metrics`, `metered`, `egress`, `tunnel`, `origins`, `objects`, `uploads`, `fetch`, `cache`, `exchange`, `upload`, `config`, `certificate`, `revocation`, `relay`.
 
+mod access_log;
 pub(crate) mod cache;
 mod certificate;
 pub(crate) mod config;

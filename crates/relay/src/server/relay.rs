@@ -1,5 +1,6 @@
 //! The server's end of what devices open: [`Relay`].
 
+use super::access_log::{AccessLog, Kind};
 use super::cache::Cache;
 use super::certificate::{reset_key, tls};
 use super::config::{PlainListen, RelayConfig, RelayError};
@@ -92,6 +93,7 @@ struct Carrying {
     ca: Vec<PathBuf>,
     stores: Option<Stores>,
     cache: Option<Arc<Cache>>,
+    access_log: AccessLog,
 }
 
 impl Relay {
@@ -139,7 +141,9 @@ impl Relay {
             counters: Arc::default(),
         });
         let origins = Arc::new(Origins::new(egress.clone(), client_config(&config.ca)?));
-        let carrying = Arc::new(Carrying { server, origins, ca: config.ca.clone(), egress, stores, cache });
+        let access_log = AccessLog { is_on: config.access_log };
+        let ca = config.ca.clone();
+        let carrying = Arc::new(Carrying { server, origins, ca, egress, stores, cache, access_log });
         Ok(Self { listener, plain_address, certificate, metrics, reload: mpsc::channel(1), carrying })
     }
 
@@ -274,14 +278,16 @@ fn text_of(
 impl Carrying {
     /// Carries a flow to its end.
     async fn carry(self: Arc<Self>, flow: FlowStream) {
+        let (origins, stores, cache) = (&self.origins, self.stores.as_ref(), self.cache.as_ref());
+        let log = self.access_log;
         match flow.service() {
             service if service == HTTP || resumed(service).is_some() => {
-                exchange::carry(flow, &self.origins, self.stores.as_ref(), self.cache.as_ref()).await;
+                log.note(flow, Kind::Exchange, |flow| exchange::carry(flow, origins, stores, cache)).await;
             }
             service if service == UPLOAD || resumed_upload(service).is_some() => {
-                upload::carry(flow, &self.origins, self.stores.as_ref(), self.cache.as_ref()).await;
+                log.note(flow, Kind::Upload, |flow| upload::carry(flow, origins, stores, cache)).await;
             }
-            _ => tunnel::carry(flow, &self.egress).await,
+            _ => log.note(flow, Kind::Connection, |flow| tunnel::carry(flow, &self.egress)).await,
         }
     }
 

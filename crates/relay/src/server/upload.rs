@@ -1,5 +1,6 @@
 //! A flow that is one request which may be made once alone, and is kept on disk until its answer has arrived: [`carry`]. `docs/edge.md` has what is said over it.
 
+use super::access_log::{asked, asked_nothing};
 use super::cache::Cache;
 use super::exchange::{Way, normal, pass};
 use super::fetch::{is_complete, pass_on, settle, split};
@@ -139,6 +140,7 @@ impl With<'_> {
             Ok(came) => came,
             // A device that asks for the journal alone.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && earlier.is_none() => {
+                asked_nothing();
                 writer.shutdown().await.map_err(over)?;
                 return writer.finished().await.map_err(over);
             }
@@ -147,6 +149,7 @@ impl With<'_> {
         let section = section.unwrap_or(came);
         let (mut head, ()) = decode_request(&section).map_err(io::Error::other).map_err(malformed)?.into_parts();
         head.uri = normal(head.uri).ok_or(codes::MALFORMED)?;
+        asked(&head.method, &head.uri);
         let length = match head.headers.get(CONTENT_LENGTH) {
             Some(length) => length.to_str().ok().and_then(|length| length.parse().ok()).ok_or(codes::MALFORMED)?,
             None => 0,

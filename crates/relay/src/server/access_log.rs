@@ -1,0 +1,176 @@
+//! One line for each flow that a device opens, when it is over: [`AccessLog`]. Off by default: it says who went where.
+//!
+//! What carries a flow says to the flow's line what is asked and answered ([`asked`], [`answered`]), wherever it learns of it: the line is the task's.
+
+use hoop_endpoint::{FlowError, FlowStream, FlowTally, Status, ended};
+use http::{Method, StatusCode, Uri, uri};
+use std::cell::RefCell;
+use std::time::Instant;
+use tokio::sync::watch;
+use tokio::task_local;
+
+task_local! {
+    static LINE: RefCell<Line>;
+}
+
+/// Writes lines with the target `access`, if it is on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AccessLog {
+    pub is_on: bool,
+}
+
+impl AccessLog {
+    /// Lets `carrying` carry the flow to its end, and writes what came of it, also if that is dropped before.
+    pub async fn note<F: Future<Output = ()>>(
+        self,
+        flow: FlowStream,
+        kind: Kind,
+        carrying: impl FnOnce(FlowStream) -> F,
+    ) {
+        if !self.is_on {
+            return carrying(flow).await;
+        }
+        let line = Line::new(&flow, kind);
+        // The line outlives what carries.
+        LINE.scope(RefCell::new(line), carrying(flow)).await;
+    }
+}
+
+/// What a flow is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// A TCP connection.
+    Connection,
+    /// An HTTP exchange, or the rest of one that an earlier relay began.
+    Exchange,
+    /// The same, which is kept on disk until its answer has arrived.
+    Upload,
+}
+
+/// What is known of a flow.
+#[derive(Debug)]
+struct Line {
+    kind: Kind,
+    device: String,
+    /// `HOST:PORT` of a connection, or the URL without its query, which may hold secrets.
+    to: String,
+    method: Option<Method>,
+    status: Option<StatusCode>,
+    /// By which the relay has ended it.
+    code: Option<u64>,
+    tally: FlowTally,
+    over: watch::Receiver<Status>,
+    begun: Instant,
+    is_written: bool,
+}
+
+impl Line {
+    fn new(flow: &FlowStream, kind: Kind) -> Self {
+        let to = match kind {
+            Kind::Connection => flow.service().split_once(':').map_or("", |(_, to)| to),
+            Kind::Exchange | Kind::Upload => "",
+        };
+        Self {
+            kind,
+            device: hex::encode(flow.name().device.0),
+            to: to.to_owned(),
+            method: None,
+            status: None,
+            code: None,
+            tally: flow.tally(),
+            over: flow.status(),
+            begun: Instant::now(),
+            is_written: true,
+        }
+    }
+
+    /// How it ended: `whole`, a code of `docs/run.md` or `docs/flow.md`, or `relay` if this relay ended first.
+    fn end(&self) -> String {
+        match (self.code, self.over.borrow().over) {
+            (Some(code), _) | (None, Some(FlowError::Ended(code) | FlowError::Reset(code)))
+                if code != ended::FINISHED =>
+            {
+                format!("{code:#x}")
+            }
+            (_, Some(FlowError::Gone)) => "relay".to_owned(),
+            _ => "whole".to_owned(),
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if !self.is_written {
+            return;
+        }
+        let stats = self.tally.stats();
+        tracing::info!(
+            target: "access",
+            kind = match self.kind {
+                Kind::Connection => "connection",
+                Kind::Exchange => "exchange",
+                Kind::Upload => "upload",
+            },
+            device = self.device,
+            method = self.method.as_ref().map(Method::as_str),
+            to = self.to,
+            status = self.status.map(|status| status.as_u16()),
+            received = stats.read,
+            sent = stats.written,
+            ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            end = self.end(),
+            "a flow is over"
+        );
+    }
+}
+
+fn tell(say: impl FnOnce(&mut Line)) {
+    // Without a line nobody wants to know.
+    let _ = LINE.try_with(|line| say(&mut line.borrow_mut()));
+}
+
+/// What the flow of this task asks for.
+pub(super) fn asked(method: &Method, uri: &Uri) {
+    tell(|line| {
+        line.method = Some(method.clone());
+        line.to = without_query(uri);
+    });
+}
+
+/// What it is answered with. `status` is asked only where that is to be written.
+pub(super) fn answered(status: impl FnOnce() -> Option<StatusCode>) {
+    tell(|line| line.status = status());
+}
+
+/// It asks for nothing but what this relay is: no line is written.
+pub(super) fn asked_nothing() {
+    tell(|line| line.is_written = false);
+}
+
+/// The relay ends it with a code.
+pub(super) fn ended_with(code: u64) {
+    tell(|line| line.code = Some(code));
+}
+
+fn without_query(uri: &Uri) -> String {
+    let mut parts = uri.clone().into_parts();
+    let path = uri::PathAndQuery::try_from(uri.path()).ok();
+    parts.path_and_query = path;
+    Uri::from_parts(parts).map_or_else(|_| String::new(), |uri| uri.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_in_a_query_is_not_written_down() {
+        for (uri, is) in [
+            ("http://a.example/b?token=secret", "http://a.example/b"),
+            ("https://a.example:8443/?q", "https://a.example:8443/"),
+            ("http://a.example/%20", "http://a.example/%20"),
+        ] {
+            assert_eq!(without_query(&uri.parse().unwrap()), is);
+        }
+    }
+}
