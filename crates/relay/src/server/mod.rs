@@ -1,6 +1,6 @@
 //! The relay: it connects to where programs want to go, within each device's share.
 //!
-//! Rooms, each importing only those before it: `rate_limit`, `turns`, `lookups`, `places`, `refusals`, `access_log`, `metrics`, `metered`, `egress`, `tunnel`, `origins`, `objects`, `uploads`, `fetch`, `cache`, `exchange`, `upload`, `config`, `certificate`, `revocation`, `relay`.
+//! Rooms, each importing only those before it: `rate_limit`, `turns`, `lookups`, `places`, `reserve`, `refusals`, `access_log`, `metrics`, `metered`, `egress`, `tunnel`, `origins`, `objects`, `uploads`, `fetch`, `cache`, `exchange`, `upload`, `config`, `certificate`, `revocation`, `relay`.
 
 mod access_log;
 pub(crate) mod cache;
@@ -18,6 +18,7 @@ mod places;
 pub(crate) mod rate_limit;
 mod refusals;
 pub(crate) mod relay;
+mod reserve;
 mod revocation;
 mod tunnel;
 mod turns;

@@ -12,6 +12,7 @@ use super::origins::Origins;
 use super::places::Places;
 use super::rate_limit::Shares;
 use super::refusals::Refusals;
+use super::reserve::Reserve;
 use super::revocation::Revocation;
 use super::tunnel;
 use super::upload;
@@ -106,8 +107,9 @@ impl Relay {
         let defaults = ServerLimits::default();
         let flows_of_device = defaults.flows_of_device;
         let files = Places::new((hoop_carrier::descriptors() / 5).min(defaults.flows), flows_of_device);
-        let stores = open_stores(config, files.clone(), &devices)?;
-        let cache = open_cache(config, files, &devices)?;
+        let reserve = config.store.as_ref().map(|store| Reserve::of(&store.folder));
+        let stores = open_stores(config, reserve.as_ref(), files.clone(), &devices)?;
+        let cache = open_cache(config, reserve, files, &devices)?;
         let (certificate, tls) = Renewed::open(&config.certificate, &config.key, tls)?;
         let fail = |address| move |source| hoop_http::ServeError { address, source };
         let resets = reset_key(&config.key, config.listen)?;
@@ -210,11 +212,16 @@ impl Drop for ShutsDown {
 }
 
 /// The stores of uploads and answers, if there are to be any.
-fn open_stores(config: &RelayConfig, files: Arc<Places>, devices: &Devices) -> Result<Option<Stores>, RelayError> {
-    let Some(store) = &config.store else { return Ok(None) };
+fn open_stores(
+    config: &RelayConfig,
+    reserve: Option<&Arc<Reserve>>,
+    files: Arc<Places>,
+    devices: &Devices,
+) -> Result<Option<Stores>, RelayError> {
+    let (Some(store), Some(reserve)) = (&config.store, reserve) else { return Ok(None) };
     let known = devices.known();
     let is_known = |device| known.contains_key(&device);
-    let opened = ObjectStore::open(store, files, is_known).and_then(|answers| {
+    let opened = ObjectStore::open(store, reserve.clone(), files, is_known).and_then(|answers| {
         let uploads = UploadStore::open(&store.folder, &answers, is_known)?;
         Ok(Some(Stores { answers, uploads }))
     });
@@ -222,11 +229,17 @@ fn open_stores(config: &RelayConfig, files: Arc<Places>, devices: &Devices) -> R
 }
 
 /// The cache, unless it is switched off.
-fn open_cache(config: &RelayConfig, files: Arc<Places>, devices: &Devices) -> Result<Option<Arc<Cache>>, RelayError> {
+fn open_cache(
+    config: &RelayConfig,
+    reserve: Option<Arc<Reserve>>,
+    files: Arc<Places>,
+    devices: &Devices,
+) -> Result<Option<Arc<Cache>>, RelayError> {
     let folder = config.store.as_ref().map(|store| store.folder.join("cache"));
+    let reserve = folder.as_deref().zip(reserve).map(|(folder, reserve)| reserve.here(folder));
     let known = devices.known();
     let is_known = |device| known.contains_key(&device);
-    let opened = Cache::open(config.cache, folder.as_deref(), &config.allowed, files, is_known);
+    let opened = Cache::open(config.cache, folder.as_deref().zip(reserve), &config.allowed, files, is_known);
     opened.map_err(|source| RelayError::Store { path: folder.unwrap_or_default(), source })
 }
 

@@ -8,22 +8,16 @@ use super::index::OnDisk;
 use super::key::{Digest, Selector};
 use super::record::{BLOCK, RECORD_MAX, Record, TAIL};
 use crate::server::places::{Place, PlacedFile};
+use crate::server::reserve::{Promise, Reserve};
 use bytes::{Bytes, BytesMut};
 use hoop_endpoint::DeviceId;
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Where a file system has less left than this, in bytes, nothing more is put there: others need it, too.
-const RESERVE: u64 = 256 << 20;
-
-/// The same of files.
-const RESERVE_FILES: u64 = 1_024;
 
 /// File systems give whole blocks.
 const FILE_BLOCK: u64 = 4 << 10;
@@ -35,6 +29,8 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub(super) struct Disk {
     folder: PathBuf,
+    /// What others need of the file system.
+    reserve: Arc<Reserve>,
     /// What is kept is of a relay that connects to the same places: another may not go where it came from.
     pub place: Digest,
     next: AtomicU64,
@@ -49,6 +45,8 @@ pub(super) struct Part {
     number: u64,
     path: PathBuf,
     pub file: Arc<PlacedFile>,
+    /// What the file system could not set aside for it.
+    pub to_come: Vec<Promise>,
     is_whole: bool,
 }
 
@@ -68,13 +66,14 @@ impl Disk {
     /// If the folder cannot be used, or another process uses it.
     pub(super) fn open(
         folder: &Path,
+        reserve: Arc<Reserve>,
         place: Digest,
         is_known: impl Fn(DeviceId) -> bool,
     ) -> io::Result<(Self, Vec<(OnDisk, Selector)>)> {
         hoop_files::folder(folder)?;
         let lock = hoop_files::lock(&folder.join(LOCK)).map_err(io::Error::other)?;
         let next = AtomicU64::new(0);
-        let disk = Self { folder: folder.to_owned(), place, next, records: Mutex::new(()), _lock: lock };
+        let disk = Self { folder: folder.to_owned(), reserve, place, next, records: Mutex::new(()), _lock: lock };
         let mut left = Vec::new();
         for file in fs::read_dir(folder)? {
             let file = file?;
@@ -110,24 +109,24 @@ impl Disk {
     /// # Errors
     /// If the disk fails.
     pub(super) fn create(&self, bytes: u64, place: Option<Place>) -> io::Result<Option<Part>> {
-        if !self.has_room(bytes) {
-            return Ok(None);
-        }
+        let Some(promise) = self.reserve.promise(bytes, 1) else { return Ok(None) };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.path(number, "part");
         let file = Arc::new(PlacedFile::new(hoop_files::create(&path)?, place));
-        let part = Part { number, path, file, is_whole: false };
-        // A disk that is full is so at once, and not in the middle. Where a file system knows no such thing, it may be.
-        match fallocate(&**part.file, FallocateFlags::KEEP_SIZE, 0, bytes.max(1)) {
-            Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG) => Ok(None),
-            _ => Ok(Some(part)),
-        }
+        let mut part = Part { number, path, file, to_come: Vec::new(), is_whole: false };
+        // A disk that is full is so at once, and not in the middle. Where a file system sets nothing aside, it may be.
+        let Ok(to_come) = promise.set_aside(&part.file, 0, bytes) else { return Ok(None) };
+        part.to_come.extend(to_come);
+        Ok(Some(part))
     }
 
-    /// Whether the file system has room for so many bytes more.
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
-        hoop_files::space(&self.folder)
-            .is_ok_and(|space| space.bytes >= RESERVE.saturating_add(bytes) && space.files >= RESERVE_FILES)
+    /// Has room for so many bytes more in an entry's file, from `from` on. What is returned is to be kept until they are written.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn extend(&self, file: &File, from: u64, bytes: u64) -> io::Result<Option<Promise>> {
+        let promise = self.reserve.promise(bytes, 0).ok_or(ErrorKind::StorageFull)?;
+        promise.set_aside(file, from, bytes)
     }
 
     /// All of its body is there: it becomes an entry.
@@ -230,14 +229,16 @@ mod tests {
     use super::super::policy::Times;
     use super::super::record::Sums;
     use super::*;
+    use crate::server::reserve::tests::small;
     use http::{HeaderMap, Request, StatusCode};
     use std::os::unix::fs::PermissionsExt as _;
+    use std::thread;
     use std::time::SystemTime;
 
     const PLACE: Digest = Digest([7; 16]);
 
     fn open(folder: &Path) -> (Disk, Vec<(OnDisk, Selector)>) {
-        Disk::open(folder, PLACE, |device| device == DeviceId([1; 20])).unwrap()
+        Disk::open(folder, Reserve::of(folder), PLACE, |device| device == DeviceId([1; 20])).unwrap()
     }
 
     /// An entry of this URI, for all or for one device alone.
@@ -286,7 +287,7 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&folder.join("0000000000000000.entry"))), (0o700, 0o600));
         drop(disk);
-        let (_, left) = Disk::open(&folder, Digest::default(), |_| true).unwrap();
+        let (_, left) = Disk::open(&folder, Reserve::of(&folder), Digest::default(), |_| true).unwrap();
         assert!(left.is_empty() && files(&folder).is_empty(), "another relay's places are not this one's");
     }
 
@@ -333,5 +334,27 @@ mod tests {
         let (disk, _) = open(folder.path());
         assert!(disk.create(u64::MAX >> 2, None).unwrap().is_none());
         assert!(files(folder.path()).is_empty());
+    }
+
+    /// Each had asked before the others took anything.
+    #[test]
+    fn entries_that_come_together_leave_the_reserve() {
+        let folder = tempfile::tempdir().unwrap();
+        let reserve = small(folder.path(), 5 << 19);
+        let (disk, _) = Disk::open(folder.path(), reserve.clone(), PLACE, |_| true).unwrap();
+        let parts: Vec<_> = thread::scope(|scope| {
+            let made: Vec<_> = (0..4).map(|_| scope.spawn(|| disk.create(1 << 19, None).unwrap())).collect();
+            made.into_iter().filter_map(|part| part.join().unwrap()).collect()
+        });
+        assert_eq!(parts.len(), 4);
+        let extended: Vec<_> = thread::scope(|scope| {
+            let extend = |part: &Part| disk.extend(&part.file, 1 << 19, 1 << 18);
+            let extended: Vec<_> = parts.iter().map(|part| scope.spawn(move || extend(part))).collect();
+            extended.into_iter().filter_map(|part| part.join().unwrap().ok()).collect()
+        });
+        assert_eq!(extended.len(), 2);
+        assert!(disk.create(1, None).unwrap().is_none() && reserve.promise(0, 0).is_some());
+        drop((parts, extended));
+        assert!(reserve.promise(5 << 19, 1).is_some());
     }
 }

@@ -11,6 +11,7 @@ use super::key::{Asker, Digest};
 use super::record::{BLOCK, Record};
 use super::status::Forward;
 use crate::server::places::{Place, Places};
+use crate::server::reserve::Reserve;
 use hoop_endpoint::DeviceId;
 use hoop_http::Lines;
 use http::HeaderMap;
@@ -91,15 +92,16 @@ impl Library {
     /// If the folder cannot be used.
     pub(super) fn open(
         config: CacheConfig,
-        folder: Option<&Path>,
+        folder: Option<(&Path, Arc<Reserve>)>,
         place: Digest,
         files: Arc<Places>,
         is_known: impl Fn(DeviceId) -> bool,
     ) -> io::Result<Self> {
         let folder = folder.filter(|_| config.disk > 0);
-        let limits = Limits { disk: folder.map_or(0, |_| config.disk), memory: config.memory, entries: ENTRIES_MAX };
+        let limits =
+            Limits { disk: folder.as_ref().map_or(0, |_| config.disk), memory: config.memory, entries: ENTRIES_MAX };
         let mut index = Index::new(limits);
-        let disk = folder.map(|folder| Disk::open(folder, place, is_known)).transpose()?;
+        let disk = folder.map(|(folder, reserve)| Disk::open(folder, reserve, place, is_known)).transpose()?;
         let disk = disk.map(|(disk, left)| {
             for (on_disk, selector) in left {
                 disk.remove(&index.insert(selector, Some(on_disk), None));
@@ -206,17 +208,21 @@ impl Library {
     /// Has more room for a body than it had. Whether there is any.
     pub(super) async fn grow(&self, room: &mut Room, bytes: u64) -> bool {
         let Some(gone) = self.index.lock().reserve(bytes) else { return false };
+        let from = room.bytes;
         room.bytes += bytes;
         let Some(disk) = self.disk.clone() else { return true };
-        if room.part.is_none() {
+        let Some(part) = &mut room.part else {
             self.remove_files(gone).await;
             return true;
-        }
-        let has_room = spawn_blocking(move || {
+        };
+        let file = part.file.clone();
+        let extended = spawn_blocking(move || {
             disk.remove(&gone);
-            disk.has_room(bytes)
+            disk.extend(&file, from, bytes)
         });
-        has_room.await.unwrap_or(false)
+        let Ok(Ok(to_come)) = extended.await else { return false };
+        part.to_come.extend(to_come);
+        true
     }
 
     /// Keeps an entry whose body is whole, unless `is_kept` says at last that it is not to be. Where it is kept in memory, `is_there` is called before it is on disk.
@@ -344,7 +350,8 @@ mod tests {
     use std::time::SystemTime;
 
     fn open(config: CacheConfig, folder: &Path) -> Library {
-        Library::open(config, Some(folder), Digest::default(), Places::new(100, 100), |_| true).unwrap()
+        Library::open(config, Some((folder, Reserve::of(folder))), Digest::default(), Places::new(100, 100), |_| true)
+            .unwrap()
     }
 
     const DEVICE: DeviceId = DeviceId([1; 20]);

@@ -21,6 +21,7 @@ use crate::server::metrics::{CacheCounters, CacheFigures};
 use crate::server::objects::Object;
 use crate::server::origins::{Origins, asks_for_connection};
 use crate::server::places::Places;
+use crate::server::reserve::Reserve;
 use bytes::Bytes;
 use hoop_endpoint::DeviceId;
 use hoop_http::empty;
@@ -135,7 +136,7 @@ impl Cache {
     /// If the folder cannot be used.
     pub(crate) fn open(
         config: CacheConfig,
-        folder: Option<&Path>,
+        folder: Option<(&Path, Arc<Reserve>)>,
         allowed: &Allowed,
         files: Arc<Places>,
         is_known: impl Fn(DeviceId) -> bool,

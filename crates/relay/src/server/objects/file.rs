@@ -26,6 +26,9 @@ const HOLE: u64 = 1 << 20;
 /// What each object takes besides its body, in bytes: two files, and a block of heads.
 pub(in crate::server) const FILES_BYTES: u64 = 16 << 10;
 
+/// How many files that is: two, and perhaps the device's folder.
+pub(in crate::server) const FILES: u64 = 3;
+
 /// What is known of an object but for its body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::server) struct Heads {
@@ -129,9 +132,7 @@ impl ObjectFile {
         heads: &Heads,
         boot: &str,
     ) -> io::Result<Option<Self>> {
-        if !lease.grow(FILES_BYTES + heads.len()) {
-            return Ok(None);
-        }
+        let Some(_promise) = lease.grow(FILES_BYTES + heads.len(), FILES) else { return Ok(None) };
         if !place.folder.exists() {
             hoop_files::folder(&place.folder)?;
         }
@@ -179,9 +180,7 @@ impl ObjectFile {
         let Some(lease) = &mut self.lease else { return Ok(false) };
         // What was passed on in between is not there, and is given back with what is.
         let bytes = len + offset.saturating_sub(self.end.max(self.punched));
-        if !lease.grow(bytes) {
-            return Ok(false);
-        }
+        let Some(_promise) = lease.grow(bytes, 0) else { return Ok(false) };
         let mut at = offset;
         let written = pieces.iter().try_for_each(|piece| {
             self.body.write_all_at(piece, at)?;
@@ -236,13 +235,14 @@ mod tests {
     use super::super::room::{Room, StoreConfig};
     use super::*;
     use crate::server::places::Places;
+    use crate::server::reserve::Reserve;
     use hoop_endpoint::{DeviceId, FlowId};
 
     /// A whole hole was given back of which a hundred bytes had been counted.
     #[test]
     fn what_is_released_gives_back_what_it_took() {
         let folder = tempfile::tempdir().unwrap();
-        let room = Room::new(StoreConfig::new(folder.path()), Places::new(10, 10));
+        let room = Room::new(StoreConfig::new(folder.path()), Reserve::of(folder.path()), Places::new(10, 10));
         let name = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
         let part = Bytes::from_static(b"part");
         let heads = Heads { request: part.clone(), answer: part, first: HOLE - 100 };

@@ -360,6 +360,7 @@ mod tests {
     use super::super::room::StoreConfig;
     use super::*;
     use crate::server::places::Places;
+    use crate::server::reserve::Reserve;
     use hoop_endpoint::{DeviceId, FlowId};
     use std::path::Path;
 
@@ -368,7 +369,7 @@ mod tests {
 
     fn store(folder: &Path, bytes: u64) -> Arc<ObjectStore> {
         let config = StoreConfig { bytes, bytes_of_device: bytes, ..StoreConfig::new(folder) };
-        ObjectStore::open(&config, Places::new(100, 100), |device| device == NAME.device).unwrap()
+        ObjectStore::open(&config, Reserve::of(folder), Places::new(100, 100), |device| device == NAME.device).unwrap()
     }
 
     fn object(store: Option<Arc<ObjectStore>>) -> Object {
@@ -479,7 +480,8 @@ mod tests {
         };
         leave().await;
         assert_eq!(files(), 2);
-        drop(ObjectStore::open(&StoreConfig::new(folder.path()), Places::new(1, 1), |_| false).unwrap());
+        let (config, reserve) = (StoreConfig::new(folder.path()), Reserve::of(folder.path()));
+        drop(ObjectStore::open(&config, reserve, Places::new(1, 1), |_| false).unwrap());
         assert_eq!(files(), 0, "the device is not known any more");
         leave().await;
         let kept = store(folder.path(), 1 << 30);

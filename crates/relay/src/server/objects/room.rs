@@ -1,17 +1,12 @@
 //! How much of the disk the objects of a relay may take, and those of each device: [`Room`], of which each object has a [`Lease`].
 
 use crate::server::places::{Place, Places};
+use crate::server::reserve::{Promise, Reserve};
 use hoop_endpoint::{DeviceId, FlowName};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Where a file system has less left than this, in bytes, nothing more is put there: others need it, too.
-const RESERVE: u64 = 256 << 20;
-
-/// The same of files.
-const RESERVE_FILES: u64 = 1_024;
 
 /// Where answers are put that devices do not take at once, and how much of the disk they may take.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +30,8 @@ impl StoreConfig {
 #[derive(Debug)]
 pub(in crate::server) struct Room {
     limits: StoreConfig,
+    /// What others need of the file system.
+    reserve: Arc<Reserve>,
     /// Of files that are open.
     files: Arc<Places>,
     used: Mutex<Used>,
@@ -61,8 +58,8 @@ impl Used {
 
 impl Room {
     /// With nothing in it.
-    pub(in crate::server) fn new(limits: StoreConfig, files: Arc<Places>) -> Arc<Self> {
-        Arc::new(Self { limits, files, used: Mutex::default() })
+    pub(in crate::server) fn new(limits: StoreConfig, reserve: Arc<Reserve>, files: Arc<Places>) -> Arc<Self> {
+        Arc::new(Self { limits, reserve, files, used: Mutex::default() })
     }
 
     /// A place for one file more of a device, if it may have one. Nobody waits for one: what has none goes on without a file, and what an earlier relay has left is opened all the same.
@@ -72,7 +69,7 @@ impl Room {
 
     /// A lease of nothing, for a device.
     pub(in crate::server) fn lease(self: &Arc<Self>, device: DeviceId) -> Lease {
-        Lease { room: self.clone(), device, bytes: 0 }
+        Lease { room: self.clone(), device, bytes: 0, to_come: None }
     }
 
     /// Whether this object was left.
@@ -83,7 +80,7 @@ impl Room {
     /// The lease of an object that was left, for whoever asks first.
     pub(super) fn take_left(self: &Arc<Self>, name: FlowName) -> Option<Lease> {
         let bytes = self.used.lock().left.remove(&name)?;
-        Some(Lease { room: self.clone(), device: name.device, bytes })
+        Some(Lease { room: self.clone(), device: name.device, bytes, to_come: None })
     }
 
     /// Forgets which of these objects were left, and gives their room back.
@@ -107,14 +104,31 @@ pub(in crate::server) struct Lease {
     room: Arc<Room>,
     device: DeviceId,
     bytes: u64,
+    /// Of these bytes, what is written later and could not be set aside.
+    to_come: Option<Promise>,
 }
 
 impl Lease {
-    /// Takes more. Whether there is room. A device may have its share of what others leave, so that a few leave some to the next. It asks the file system.
-    pub(in crate::server) fn grow(&mut self, bytes: u64) -> bool {
-        let space = hoop_files::space(&self.room.limits.folder);
-        space.is_ok_and(|space| space.bytes >= RESERVE.saturating_add(bytes) && space.files >= RESERVE_FILES)
-            && self.take_part(bytes)
+    /// Takes more, in so many new files. None: there is no room. The promise is to be kept until the bytes are on disk. A device may have its share of what others leave, so that a few leave some
+    /// to the next. It asks the file system.
+    pub(in crate::server) fn grow(&mut self, bytes: u64, files: u64) -> Option<Promise> {
+        let promise = self.room.reserve.promise(bytes, files)?;
+        self.take_part(bytes).then_some(promise)
+    }
+
+    /// Promises bytes anew that are this object's, whatever the file system has left: it gives them back for a moment, or they have not come.
+    pub(in crate::server) fn promise_again(&self, bytes: u64) -> Promise {
+        self.room.reserve.promise_again(bytes)
+    }
+
+    /// These of its bytes are written later, and were not set aside.
+    pub(in crate::server) fn owes(&mut self, to_come: Option<Promise>) {
+        self.to_come = to_come;
+    }
+
+    /// So many more of its bytes were written.
+    pub(in crate::server) fn wrote(&mut self, bytes: u64) {
+        self.to_come.iter_mut().for_each(|to_come| to_come.took(bytes));
     }
 
     fn take_part(&mut self, bytes: u64) -> bool {
@@ -170,8 +184,11 @@ mod tests {
     #[test]
     fn one_device_leaves_room_to_others_and_gives_back_what_it_had() {
         let [one, two] = [1, 2].map(|id| DeviceId([id; 20]));
-        let room =
-            Room::new(StoreConfig { bytes: 100, bytes_of_device: 60, ..StoreConfig::new(".") }, Places::new(1, 1));
+        let room = Room::new(
+            StoreConfig { bytes: 100, bytes_of_device: 60, ..StoreConfig::new(".") },
+            Reserve::of(".".as_ref()),
+            Places::new(1, 1),
+        );
         let (mut first, mut second, mut third) = (room.lease(one), room.lease(one), room.lease(two));
         assert!(first.take(40) && second.take(20) && !second.take(1), "of one device");
         assert!(third.take(40) && !third.take(1), "of all");
@@ -187,8 +204,11 @@ mod tests {
     /// Four devices that said heads alone had all of it.
     #[test]
     fn devices_that_take_all_they_can_leave_room_to_others() {
-        let room =
-            Room::new(StoreConfig { bytes: 4_096, bytes_of_device: 1_024, ..StoreConfig::new(".") }, Places::new(1, 1));
+        let room = Room::new(
+            StoreConfig { bytes: 4_096, bytes_of_device: 1_024, ..StoreConfig::new(".") },
+            Reserve::of(".".as_ref()),
+            Places::new(1, 1),
+        );
         let taken = (0..8).map(|id| {
             let mut lease = room.lease(DeviceId([id; 20]));
             let taken = (0..4_096).filter(|_| lease.take_part(1)).count();
@@ -200,8 +220,11 @@ mod tests {
 
     #[test]
     fn what_is_left_counts_until_it_is_taken_or_forgotten() {
-        let room =
-            Room::new(StoreConfig { bytes: 100, bytes_of_device: 100, ..StoreConfig::new(".") }, Places::new(1, 1));
+        let room = Room::new(
+            StoreConfig { bytes: 100, bytes_of_device: 100, ..StoreConfig::new(".") },
+            Reserve::of(".".as_ref()),
+            Places::new(1, 1),
+        );
         let names = [1, 2].map(|id| FlowName { device: DeviceId([id; 20]), flow: FlowId(7) });
         for name in names {
             let mut lease = room.lease(name.device);

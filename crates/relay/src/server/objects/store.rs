@@ -5,6 +5,7 @@
 use super::file::{Heads, Left, ObjectFile, Place};
 use super::room::{Room, StoreConfig};
 use crate::server::places::Places;
+use crate::server::reserve::Reserve;
 use hoop_endpoint::{DeviceId, FlowId, FlowName};
 use std::fs::{self, File};
 use std::io;
@@ -39,6 +40,7 @@ impl ObjectStore {
     /// If the folder cannot be used, or another process uses it.
     pub(crate) fn open(
         config: &StoreConfig,
+        reserve: Arc<Reserve>,
         files: Arc<Places>,
         is_known: impl Fn(DeviceId) -> bool,
     ) -> io::Result<Arc<Self>> {
@@ -47,7 +49,7 @@ impl ObjectStore {
         let folder = config.folder.join("objects");
         hoop_files::folder(&folder)?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
-        let room = Room::new(config.clone(), files);
+        let room = Room::new(config.clone(), reserve, files);
         let store = Self { folder, room, boot, begun: Instant::now(), _lock: lock };
         for of_device in fs::read_dir(&store.folder)? {
             store.find_left(&of_device?.path(), &is_known);

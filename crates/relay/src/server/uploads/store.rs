@@ -7,7 +7,7 @@
 
 use super::journal::Journal;
 use crate::server::objects::ObjectStore;
-use crate::server::objects::file::{FILES_BYTES, HEADS_MAX, Heads};
+use crate::server::objects::file::{FILES, FILES_BYTES, HEADS_MAX, Heads};
 use crate::server::objects::room::{Lease, Room};
 use crate::server::objects::store::{LEFT_MAX, flow_of, folder_of};
 use crate::server::places::{Place, PlacedFile};
@@ -17,8 +17,6 @@ use hoop_endpoint::{DeviceId, FlowName};
 use hoop_http::{Body, Lines, empty, streamed};
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -123,8 +121,10 @@ impl UploadStore {
                 continue;
             }
             let mut lease = self.room.lease(device);
-            let bytes = self.find(name).map(|found| found.bytes());
-            if bytes.is_some_and(|bytes| is_known(device) && lease.take(bytes)) {
+            let found = self.find(name);
+            if found.as_ref().is_some_and(|found| is_known(device) && lease.take(found.bytes())) {
+                let to_come = found.map_or(0, |found| found.length.saturating_sub(found.there()));
+                lease.owes((to_come > 0).then(|| lease.promise_again(to_come)));
                 self.uploads.lock().insert(name, Entry::Left(lease));
             } else if !unusable.contains(&name) {
                 unusable.push(name);
@@ -197,7 +197,7 @@ impl UploadStore {
             hold.place = place;
             return Found::New(hold);
         };
-        let Some(OnDisk { body, is_sent, head, .. }) = self.find(name) else {
+        let Some(OnDisk { body, is_sent, length, head }) = self.find(name) else {
             match self.journal.renew() {
                 Ok(()) => self.remove(name),
                 Err(error) => {
@@ -209,7 +209,7 @@ impl UploadStore {
         };
         let came = body.metadata().map_or(0, |body| body.len());
         let body = Arc::new(PlacedFile::new(body, place));
-        Found::Left(Upload { hold, lease: Some(lease), body, came, is_sent, is_owned: true }, head)
+        Found::Left(Upload { hold, lease: Some(lease), body, length, came, is_sent, is_owned: true }, head)
     }
 
     /// Removes what was left of devices that are gone, or of all once it has been there for too long.
@@ -263,8 +263,12 @@ struct OnDisk {
 impl OnDisk {
     /// The room that it takes, with what is to come.
     fn bytes(&self) -> u64 {
-        let there = self.body.metadata().map_or(0, |body| body.blocks() * 512);
-        (FILES_BYTES + self.head.len() as u64).saturating_add(there.max(self.length))
+        (FILES_BYTES + self.head.len() as u64).saturating_add(self.there().max(self.length))
+    }
+
+    /// What its body takes on disk, with what was set aside for it.
+    fn there(&self) -> u64 {
+        self.body.metadata().map_or(0, |body| body.blocks() * 512)
     }
 }
 
@@ -277,9 +281,8 @@ impl Hold {
         let Some(place) = self.place.take() else { return Ok(None) };
         let (store, name) = (&self.store, self.name);
         let mut lease = store.room.lease(name.device);
-        if !lease.grow((FILES_BYTES + head.len() as u64).saturating_add(length)) {
-            return Ok(None);
-        }
+        let bytes = (FILES_BYTES + head.len() as u64).saturating_add(length);
+        let Some(promise) = lease.grow(bytes, FILES) else { return Ok(None) };
         let folder = store.folder.join(name.device.to_string());
         if !folder.exists() {
             hoop_files::folder(&folder)?;
@@ -290,14 +293,14 @@ impl Hold {
             .and_then(|mut head| head.write_all(&heads.encode(&store.boot)))
             .and_then(|()| File::options().read(true).write(true).create_new(true).open(store.path(name, "body")));
         let body = made.inspect_err(|_| store.remove(name))?;
-        // Others may take the room meanwhile. Some file systems cannot keep it.
-        let kept = if length == 0 { Ok(()) } else { fallocate(&body, FallocateFlags::KEEP_SIZE, 0, length) };
-        if matches!(kept, Err(Errno::NOSPC | Errno::FBIG)) {
+        // Others than this relay may take the room meanwhile.
+        let Ok(to_come) = promise.set_aside(&body, 0, length) else {
             store.remove(name);
             return Ok(None);
-        }
+        };
+        lease.owes(to_come);
         let body = Arc::new(PlacedFile::new(body, Some(place)));
-        Ok(Some(Upload { lease: Some(lease), body, came: 0, is_sent: false, is_owned: false, hold: self }))
+        Ok(Some(Upload { lease: Some(lease), body, length, came: 0, is_sent: false, is_owned: false, hold: self }))
     }
 }
 
@@ -308,6 +311,8 @@ pub(crate) struct Upload {
     /// None: it was removed.
     lease: Option<Lease>,
     body: Arc<PlacedFile>,
+    /// How long its body is to be.
+    length: u64,
     came: u64,
     is_sent: bool,
     /// A flow has it. One that was made for a flow which is over by then is not left.
@@ -325,8 +330,12 @@ impl Upload {
     /// # Errors
     /// If the disk fails.
     pub(crate) fn begin_again(&mut self) -> io::Result<()> {
+        let Some(lease) = &mut self.lease else { return Ok(()) };
+        // The file system gives back what was set aside, and nobody else may have it.
+        let promise = lease.promise_again(self.length);
         self.body.set_len(0)?;
         self.came = 0;
+        lease.owes(promise.set_aside(&self.body, 0, self.length)?);
         Ok(())
     }
 
@@ -353,7 +362,9 @@ impl Upload {
             }
             Ok(at)
         });
-        self.came = written.await.map_err(io::Error::other).flatten()?;
+        let end = written.await.map_err(io::Error::other).flatten()?;
+        self.lease.iter_mut().for_each(|lease| lease.wrote(end - self.came));
+        self.came = end;
         Ok(())
     }
 
@@ -451,6 +462,8 @@ mod tests {
     use super::*;
     use crate::server::objects::StoreConfig;
     use crate::server::places::Places;
+    use crate::server::reserve::Reserve;
+    use crate::server::reserve::tests::small;
     use hoop_endpoint::FlowId;
     use http_body_util::BodyExt as _;
 
@@ -459,7 +472,7 @@ mod tests {
     fn open(folder: &Path, bytes: u64) -> (Arc<ObjectStore>, Arc<UploadStore>) {
         let config = StoreConfig { bytes, bytes_of_device: bytes, ..StoreConfig::new(folder) };
         let is_known = |device| device == NAME.device;
-        let answers = ObjectStore::open(&config, Places::new(100, 100), is_known).unwrap();
+        let answers = ObjectStore::open(&config, Reserve::of(folder), Places::new(100, 100), is_known).unwrap();
         let uploads = UploadStore::open(folder, &answers, is_known).unwrap();
         (answers, uploads)
     }
@@ -527,7 +540,8 @@ mod tests {
         upload.mark_sent().unwrap();
         drop((upload, store, answers));
         let is_known = |_| false;
-        let answers = ObjectStore::open(&StoreConfig::new(folder.path()), Places::new(1, 1), is_known).unwrap();
+        let (config, reserve) = (StoreConfig::new(folder.path()), Reserve::of(folder.path()));
+        let answers = ObjectStore::open(&config, reserve, Places::new(1, 1), is_known).unwrap();
         let store = UploadStore::open(folder.path(), &answers, is_known).unwrap();
         assert!(matches!(store.take(NAME, Some(journal)), Found::Nothing), "its device was shut out meanwhile");
     }
@@ -549,5 +563,32 @@ mod tests {
         upload.discard(false).await;
         assert_eq!(store.room.usage(), (0, 0));
         assert_eq!(fs::read_dir(store.folder.join(NAME.device.to_string())).unwrap().count(), 0);
+    }
+
+    /// Four uploads that were announced together all had the room of two.
+    #[test]
+    fn uploads_that_are_announced_together_leave_the_reserve() {
+        let folder = tempfile::tempdir().unwrap();
+        let reserve = small(folder.path(), 5 << 19);
+        let config = StoreConfig::new(folder.path());
+        let answers = ObjectStore::open(&config, reserve.clone(), Places::new(100, 100), |_| true).unwrap();
+        let store = UploadStore::open(folder.path(), &answers, |_| true).unwrap();
+        let announce = |flow| {
+            let Found::New(hold) = store.take(FlowName { flow: FlowId(flow), ..NAME }, None) else {
+                panic!("it is new")
+            };
+            hold.create(Bytes::from_static(b"head"), 1 << 20).unwrap()
+        };
+        let mut uploads: Vec<_> = std::thread::scope(|scope| {
+            let announced: Vec<_> = (0..4).map(|flow| scope.spawn(move || announce(flow))).collect();
+            announced.into_iter().filter_map(|upload| upload.join().unwrap()).collect()
+        });
+        assert_eq!(uploads.len(), 2);
+        assert!(reserve.promise(0, 0).is_some(), "the reserve is there");
+        // What begins again keeps its room, and nobody else gets it.
+        uploads[0].begin_again().unwrap();
+        assert!(reserve.promise(1 << 20, 0).is_none());
+        drop(uploads);
+        assert!(reserve.promise(2 << 20, 0).is_some());
     }
 }
