@@ -369,3 +369,53 @@ async fn an_old_relay_says_that_it_makes_no_such_request() {
     program.write_all(b"GET https://other.example/ HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     assert!(head(&mut program).await.starts_with("HTTP/1.1 501 "));
 }
+
+/// A web server that sends this without end once it was asked. What it could send before its connection was cut off, in bytes.
+async fn floods(tls: TlsAcceptor, frame: &'static [u8]) -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<u64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (tls, tell) = (tls.clone(), tell.clone());
+            tokio::spawn(async move {
+                let mut stream = tls.accept(stream).await.unwrap();
+                stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+                stream.read_exact(&mut [0; 24]).await.unwrap();
+                // Frames, until that of a request.
+                let mut head = [0; 9];
+                while head[3] != 1 {
+                    stream.read_exact(&mut head).await.unwrap();
+                    let len = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+                    stream.read_exact(&mut vec![0; len as usize]).await.unwrap();
+                }
+                let (many, mut sent) = (frame.repeat(1_000), 0);
+                while sent < 100_000_000 && stream.write_all(&many).await.is_ok() && stream.flush().await.is_ok() {
+                    sent += many.len() as u64;
+                }
+                let _ = tell.send(sent);
+            });
+        }
+    });
+    (address, told)
+}
+
+/// Heads of 103 (by the static table of RFC 7541 there is no such status, so its digits are written out), frames of priorities, and frames that nobody knows.
+#[tokio::test]
+async fn a_web_server_that_never_answers_over_http_2_is_cut_off_soon() {
+    let early_hints: &[u8] = &[0, 0, 5, 1, 4, 0, 0, 0, 1, 0x08, 3, b'1', b'0', b'3'];
+    let priority: &[u8] = &[0, 0, 5, 2, 0, 0, 0, 0, 1, 0, 0, 0, 3, 7];
+    let unknown: &[u8] = &[0, 0, 0, 200, 0, 0, 0, 0, 1];
+    for frame in [early_hints, priority, unknown] {
+        let folder = tempfile::tempdir().unwrap();
+        let tls = Ca::new(folder.path()).tls("localhost", &["h2"], |_| {});
+        let (to, mut told) = floods(tls, frame).await;
+        let introduced = relay(folder.path()).await;
+        let entrusted = vec![format!("localhost:{}", to.port()).parse().unwrap()];
+        let house = House::by(folder, introduced, |config| config.entrusted = entrusted).await;
+        let answer = house.says(&get(&format!("https://localhost:{}/", to.port()))).await;
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{frame:?}: {answer}");
+        let sent = told.recv().await.unwrap();
+        assert!(sent < 50_000_000, "{sent} bytes of {frame:?}");
+    }
+}

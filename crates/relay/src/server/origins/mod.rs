@@ -1,13 +1,14 @@
 //! Requests to origins, and the connections that are kept for a device's next one: [`Origins`].
 //!
-//! Rooms, each importing only those before it: `dial`, `multiplexed`, and this.
+//! Rooms, each importing only those before it: `dial`, `frames`, `multiplexed`, and this.
 //!
 //! Each device has connections of its own: another device's requests must never be taken for those of a client that an origin knows by its connection. Where a request asks to be known
 //! in that way (NTLM), its connection is not kept, since several programs may use one device.
 //!
-//! Bounds: before an answer, so many interim ones may come ([`limit_interim`]), and then their connection ends. A connection counts as its device's ([`Egress`]). One is kept only while places are plenty ([`Places::are_plenty`](super::places::Places)), and [`IDLE_OF_ORIGIN`] for one origin.
+//! Bounds: before an answer, so many interim ones may come ([`limit_interim`], and over HTTP/2 [`frames`]), and then their connection ends. A connection counts as its device's ([`Egress`]). One is kept only while places are plenty ([`Places::are_plenty`](super::places::Places)), and [`IDLE_OF_ORIGIN`] for one origin.
 
 mod dial;
+mod frames;
 mod multiplexed;
 
 use self::dial::{Dial, HasAnswered, IDLE_MAX, NotReached};

@@ -5,6 +5,7 @@
 //! Bounds: [`ORIGINS_MAX`] origins are known of a device, and to each there is one connection. It holds [`CONNECTION_BYTES`] at most that were not read, and closes as those of HTTP/1.1 do.
 
 use super::dial::{Dial, IDLE_MAX, Reached, SILENT_MAX, destination};
+use super::frames::FrameLimit;
 use crate::codes;
 use crate::exchange::HEAD_BYTES;
 use h2::Reason;
@@ -17,6 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::error::Error as _;
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -154,7 +156,7 @@ async fn begin(reached: Reached, origin: Weak<Origin>) -> Result<Many, u64> {
         .initial_connection_window_size(CONNECTION_BYTES)
         .max_send_buf_size(SEND_BYTES)
         .max_header_list_size(HEAD_BYTES as u32);
-    let begun = builder.handshake(TokioIo::new(reached)).await;
+    let begun = builder.handshake(TokioIo::new(FrameLimit::new(reached))).await;
     let (sender, connection) = begun.map_err(|error| code_of(&error))?;
     let many = Many { sender, uses: Arc::default(), has_answered: Arc::default() };
     let uses = Arc::downgrade(&many.uses);
@@ -215,9 +217,15 @@ fn is_closed(error: &hyper::Error, has_answered: bool) -> bool {
     has_answered && code_of(error) == codes::BROKEN
 }
 
+/// Whether the connection broke off because of what came ([`FrameLimit`]).
+fn has_too_much(error: &hyper::Error) -> bool {
+    let of_h2 = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+    of_h2.and_then(h2::Error::get_io).is_some_and(|error| error.kind() == ErrorKind::InvalidData)
+}
+
 /// Why there is no answer.
 fn code_of(error: &hyper::Error) -> u64 {
     let wrong = [Reason::PROTOCOL_ERROR, Reason::COMPRESSION_ERROR, Reason::FRAME_SIZE_ERROR];
-    let is_no_http = reason(error).is_some_and(|reason| wrong.contains(&reason));
+    let is_no_http = reason(error).is_some_and(|reason| wrong.contains(&reason)) || has_too_much(error);
     if is_no_http || is_no_answer(error) { codes::NO_HTTP } else { codes::BROKEN }
 }
