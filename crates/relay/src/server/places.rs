@@ -5,6 +5,7 @@
 use super::turns::Turns;
 use hoop_endpoint::DeviceId;
 use parking_lot::Mutex;
+use std::fmt;
 use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -98,11 +99,21 @@ pub(crate) struct PlacedFile {
     file: File,
     /// None: it is open for a moment, or an earlier relay had counted it.
     _place: Option<Place>,
+    /// What counts it, and ends after it.
+    _counted: Option<Counted>,
 }
+
+/// What counts a file until it is closed.
+pub(crate) type Counted = Box<dyn fmt::Debug + Send + Sync>;
 
 impl PlacedFile {
     pub const fn new(file: File, place: Option<Place>) -> Self {
-        Self { file, _place: place }
+        Self { file, _place: place, _counted: None }
+    }
+
+    /// The same; this is dropped once the file is closed.
+    pub fn counted(self, counted: Option<Counted>) -> Self {
+        Self { _counted: counted, ..self }
     }
 }
 

@@ -7,7 +7,7 @@ use super::entry::{Body, Entry, read_block};
 use super::index::OnDisk;
 use super::key::{Digest, Selector};
 use super::record::{BLOCK, RECORD_MAX, Record, TAIL};
-use crate::server::places::{Place, PlacedFile};
+use crate::server::places::{Counted, Place, PlacedFile};
 use crate::server::reserve::{Promise, Reserve};
 use bytes::{Bytes, BytesMut};
 use hoop_endpoint::DeviceId;
@@ -42,7 +42,7 @@ pub(super) struct Disk {
 /// An entry that is still coming. Its file goes with it, unless it becomes whole.
 #[derive(Debug)]
 pub(super) struct Part {
-    number: u64,
+    pub number: u64,
     path: PathBuf,
     pub file: Arc<PlacedFile>,
     /// What the file system could not set aside for it.
@@ -108,11 +108,17 @@ impl Disk {
     ///
     /// # Errors
     /// If the disk fails.
-    pub(super) fn create(&self, bytes: u64, place: Option<Place>) -> io::Result<Option<Part>> {
+    /// `counted`: what counts it by its number until it is closed.
+    pub(super) fn create(
+        &self,
+        bytes: u64,
+        place: Option<Place>,
+        counted: impl FnOnce(u64) -> Option<Counted>,
+    ) -> io::Result<Option<Part>> {
         let Some(promise) = self.reserve.promise(bytes, 1) else { return Ok(None) };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.path(number, "part");
-        let file = Arc::new(PlacedFile::new(hoop_files::create(&path)?, place));
+        let file = Arc::new(PlacedFile::new(hoop_files::create(&path)?, place).counted(counted(number)));
         let mut part = Part { number, path, file, to_come: Vec::new(), is_whole: false };
         // A disk that is full is so at once, and not in the middle. Where a file system sets nothing aside, it may be.
         let Ok(to_come) = promise.set_aside(&part.file, 0, bytes) else { return Ok(None) };
@@ -151,11 +157,17 @@ impl Disk {
     ///
     /// # Errors
     /// If the disk fails, or it is damaged.
-    pub(super) fn load(&self, number: u64, small: u64, place: Option<Place>) -> io::Result<Entry> {
+    pub(super) fn load(
+        &self,
+        number: u64,
+        small: u64,
+        place: Option<Place>,
+        counted: Option<Counted>,
+    ) -> io::Result<Entry> {
         let (record, file) = self.record(number)?;
         let body = match record.length <= small {
             true => Body::Memory(read_whole(&file, &record)?),
-            false => Body::Disk(Arc::new(PlacedFile::new(file, place))),
+            false => Body::Disk(Arc::new(PlacedFile::new(file, place).counted(counted))),
         };
         Entry::new(record, body).ok_or_else(|| ErrorKind::InvalidData.into())
     }
@@ -252,7 +264,7 @@ mod tests {
         let mut sums = Sums::default();
         sums.push(body);
         (record.length, record.sums) = (body.len() as u64, sums.finish());
-        let part = disk.create(record.length, None).unwrap().unwrap();
+        let part = disk.create(record.length, None, |_| None).unwrap().unwrap();
         part.file.write_all_at(body, 0).unwrap();
         disk.finish(part, &record).unwrap()
     }
@@ -273,7 +285,7 @@ mod tests {
             assert!(left.is_empty());
             let kept = [put(&disk, "http://a/1", b"one", None), put(&disk, "http://a/2", &[7; 600_000], Some(1))];
             put(&disk, "http://a/3", b"of a device that is gone", Some(2));
-            std::mem::forget(disk.create(10, None).unwrap().unwrap());
+            std::mem::forget(disk.create(10, None, |_| None).unwrap().unwrap());
             fs::write(folder.join("0000000000000077.entry"), "no entry").unwrap();
             fs::write(folder.join("other"), "x").unwrap();
             kept
@@ -281,9 +293,9 @@ mod tests {
         let (disk, left) = open(&folder);
         assert_eq!(left.iter().map(|(on_disk, _)| *on_disk).collect::<Vec<_>>(), kept);
         assert_eq!(files(&folder), ["0000000000000000.entry", "0000000000000001.entry"]);
-        let small = disk.load(kept[0].number, 1_000, None).unwrap();
+        let small = disk.load(kept[0].number, 1_000, None, None).unwrap();
         assert!(matches!(&small.body, Body::Memory(body) if body == "one"));
-        assert!(matches!(disk.load(kept[1].number, 1_000, None).unwrap().body, Body::Disk(_)));
+        assert!(matches!(disk.load(kept[1].number, 1_000, None, None).unwrap().body, Body::Disk(_)));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&folder.join("0000000000000000.entry"))), (0o700, 0o600));
         drop(disk);
@@ -302,17 +314,17 @@ mod tests {
         let mut damaged = whole.clone();
         damaged[300_000] ^= 1;
         fs::write(&path, &damaged).unwrap();
-        assert!(disk.load(on_disk.number, 1 << 20, None).is_err());
-        let entry = disk.load(on_disk.number, 0, None).unwrap();
+        assert!(disk.load(on_disk.number, 1 << 20, None, None).is_err());
+        let entry = disk.load(on_disk.number, 0, None, None).unwrap();
         assert_eq!(entry.read(70).await.unwrap(), body[70..BLOCK]);
         assert!(entry.read(BLOCK as u64).await.is_err());
         assert_eq!(entry.read(BLOCK as u64 * 2).await.unwrap(), body[BLOCK * 2..]);
         for len in [0, 5, 600_000, whole.len() - 1] {
             fs::write(&path, &whole[..len]).unwrap();
-            assert!(disk.load(on_disk.number, 0, None).is_err(), "{len} bytes");
+            assert!(disk.load(on_disk.number, 0, None, None).is_err(), "{len} bytes");
         }
         fs::write(&path, [&whole[1..]].concat()).unwrap();
-        assert!(disk.load(on_disk.number, 0, None).is_err(), "its body is shorter");
+        assert!(disk.load(on_disk.number, 0, None, None).is_err(), "its body is shorter");
     }
 
     #[test]
@@ -320,10 +332,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (disk, _) = open(folder.path());
         let on_disk = put(&disk, "http://a/1", b"one", None);
-        let mut entry = disk.load(on_disk.number, 0, None).unwrap();
+        let mut entry = disk.load(on_disk.number, 0, None, None).unwrap();
         entry.record.came += 1_000;
         let again = disk.update(on_disk.number, &entry.record).unwrap();
-        let read = disk.load(again.number, 10, None).unwrap();
+        let read = disk.load(again.number, 10, None, None).unwrap();
         assert_eq!(read.record, entry.record);
         assert!(matches!(&read.body, Body::Memory(body) if body == "one"));
     }
@@ -332,7 +344,7 @@ mod tests {
     fn what_the_file_system_has_no_room_for_is_not_begun() {
         let folder = tempfile::tempdir().unwrap();
         let (disk, _) = open(folder.path());
-        assert!(disk.create(u64::MAX >> 2, None).unwrap().is_none());
+        assert!(disk.create(u64::MAX >> 2, None, |_| None).unwrap().is_none());
         assert!(files(folder.path()).is_empty());
     }
 
@@ -343,7 +355,7 @@ mod tests {
         let reserve = small(folder.path(), 5 << 19);
         let (disk, _) = Disk::open(folder.path(), reserve.clone(), PLACE, |_| true).unwrap();
         let parts: Vec<_> = thread::scope(|scope| {
-            let made: Vec<_> = (0..4).map(|_| scope.spawn(|| disk.create(1 << 19, None).unwrap())).collect();
+            let made: Vec<_> = (0..4).map(|_| scope.spawn(|| disk.create(1 << 19, None, |_| None).unwrap())).collect();
             made.into_iter().filter_map(|part| part.join().unwrap()).collect()
         });
         assert_eq!(parts.len(), 4);
@@ -353,7 +365,7 @@ mod tests {
             extended.into_iter().filter_map(|part| part.join().unwrap().ok()).collect()
         });
         assert_eq!(extended.len(), 2);
-        assert!(disk.create(1, None).unwrap().is_none() && reserve.promise(0, 0).is_some());
+        assert!(disk.create(1, None, |_| None).unwrap().is_none() && reserve.promise(0, 0).is_some());
         drop((parts, extended));
         assert!(reserve.promise(5 << 19, 1).is_some());
     }

@@ -1,10 +1,12 @@
 //! What is in the cache, on disk and in memory, and what makes way for more: [`Index`]. Pure.
 //!
-//! Bounds: bytes in memory and on disk, [`ENTRIES_MAX`] in all, and [`VARIANTS_MAX`] of one URI. What was not used for the longest time makes way first.
+//! Bounds: bytes in memory and on disk, [`ENTRIES_MAX`] in all, and [`VARIANTS_MAX`] of one URI. What was not used for the longest time makes way first. A file that is read takes its bytes on disk until it is let
+//! go, whether its entry has made way or not. So it counts until then, and a device may have one part in [`HELD_PART`] of the whole read for it.
 
 use super::key::{Asker, Digest, Selector};
 use hoop_endpoint::DeviceId;
 use http::HeaderMap;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 /// The most entries. Each takes some 500 bytes of memory besides what is kept of it: 32 MiB.
@@ -15,6 +17,9 @@ const VARIANTS_MAX: usize = 32;
 
 /// What of the whole the entries of one device alone may take: one part in so many, so that it leaves room for what is for all.
 const OWN_PART: u64 = 2;
+
+/// What of the whole may be read for one device at once: one part in so many. A device that takes nothing has files stay.
+const HELD_PART: u64 = 4;
 
 /// How much there may be, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +47,17 @@ struct Slot<T> {
     came: u64,
 }
 
+/// A file that is read.
+#[derive(Default, Debug)]
+struct Held {
+    /// For whom, each as often as it is.
+    readers: Vec<DeviceId>,
+    /// What it takes on disk, as far as that is not counted as coming.
+    bytes: u64,
+    /// Whether an entry has it.
+    is_kept: bool,
+}
+
 /// What is kept, by the names of the answers. `T`: what is in memory of one.
 #[derive(Debug)]
 pub(super) struct Index<T> {
@@ -56,6 +72,12 @@ pub(super) struct Index<T> {
     /// Bytes of what is still coming, on disk, or in memory where there is no disk.
     coming: u64,
     devices: HashMap<DeviceId, u64>,
+    /// Files that are read, by their numbers.
+    held: HashMap<u64, Held>,
+    /// Bytes of those that no entry has any more.
+    lingering: u64,
+    /// Bytes that are read for each device.
+    held_by: HashMap<DeviceId, u64>,
     /// URIs of what is being put on disk, and whether it is to be kept still.
     putting: BTreeMap<u64, (Digest, bool)>,
     clock: u64,
@@ -83,6 +105,9 @@ impl<T: Clone> Index<T> {
             memory: 0,
             coming: 0,
             devices: HashMap::new(),
+            held: HashMap::new(),
+            lingering: 0,
+            held_by: HashMap::new(),
             putting: BTreeMap::new(),
             clock: 0,
         }
@@ -90,7 +115,7 @@ impl<T: Clone> Index<T> {
 
     /// Bytes on disk and in memory, and entries.
     pub(super) fn usage(&self) -> (u64, u64, usize) {
-        (self.disk, self.memory, self.slots.len())
+        (self.disk + self.lingering, self.memory, self.slots.len())
     }
 
     /// When the latest entry of a URI came, in the order of all uses. 0: there is none.
@@ -138,6 +163,9 @@ impl<T: Clone> Index<T> {
             return files;
         }
         self.disk += disk.map_or(0, |disk| disk.bytes);
+        if let Some(disk) = disk {
+            self.set_held(disk.number, disk.bytes, true);
+        }
         self.memory += memory.as_ref().map_or(0, |(bytes, _)| *bytes);
         if let Some(device) = of_device {
             *self.devices.entry(device).or_default() += disk.map_or(0, |disk| disk.bytes);
@@ -189,11 +217,74 @@ impl<T: Clone> Index<T> {
     /// needed any more.
     pub(super) fn reserve(&mut self, bytes: u64) -> Option<Vec<u64>> {
         let all = if self.limits.disk > 0 { self.limits.disk } else { self.limits.memory };
-        if self.coming.saturating_add(bytes) > all / 2 {
+        let read: u64 = self.held.values().map(|held| held.bytes).sum();
+        let is_in_the_way = self.limits.disk > 0 && read.saturating_add(self.coming).saturating_add(bytes) > all;
+        if is_in_the_way || self.coming.saturating_add(bytes) > all / 2 {
             return None;
         }
         self.coming += bytes;
         Some(self.shrink())
+    }
+
+    /// Whether a file of so many bytes may be read for a device.
+    pub(super) fn may_hold(&self, device: DeviceId, bytes: u64) -> bool {
+        let held = self.held_by.get(&device).copied().unwrap_or(0);
+        held.saturating_add(bytes) <= self.limits.disk / HELD_PART
+    }
+
+    /// A file is read for this device until it is [let go](Self::let_go). `bytes`: what it takes, if an entry has it; one that is coming has none yet.
+    pub(super) fn hold(&mut self, number: u64, device: DeviceId, bytes: Option<u64>) {
+        let held = self.held.entry(number).or_default();
+        held.readers.push(device);
+        *self.held_by.entry(device).or_default() += held.bytes;
+        if let Some(bytes) = bytes {
+            self.set_held(number, bytes, true);
+        }
+    }
+
+    /// A file that [was held](Self::hold) for this device is closed.
+    pub(super) fn let_go(&mut self, number: u64, device: DeviceId) {
+        let Some(held) = self.held.get_mut(&number) else { return };
+        if let Some(at) = held.readers.iter().position(|reader| *reader == device) {
+            held.readers.swap_remove(at);
+            let bytes = held.bytes;
+            self.less_of(device, bytes);
+        }
+        let is_unread = |held: &mut Held| held.readers.is_empty();
+        if let Entry::Occupied(mut held) = self.held.entry(number)
+            && is_unread(held.get_mut())
+        {
+            let held = held.remove();
+            self.lingering -= if held.is_kept { 0 } else { held.bytes };
+        }
+    }
+
+    /// A file that was coming has so many bytes, which do not come any more. They count until it is let go, or an entry has it.
+    pub(super) fn leave(&mut self, number: u64, bytes: u64) {
+        self.release(bytes);
+        self.set_held(number, bytes, false);
+    }
+
+    /// What a file takes that is read, and whether an entry has it.
+    fn set_held(&mut self, number: u64, bytes: u64, is_kept: bool) {
+        let Some(held) = self.held.get_mut(&number) else { return };
+        let before = if held.is_kept { 0 } else { held.bytes };
+        let after = if is_kept { 0 } else { bytes };
+        self.lingering = self.lingering - before + after;
+        for reader in &held.readers {
+            let of_device = self.held_by.entry(*reader).or_default();
+            *of_device = of_device.saturating_sub(held.bytes) + bytes;
+        }
+        (held.bytes, held.is_kept) = (bytes, is_kept);
+    }
+
+    fn less_of(&mut self, device: DeviceId, bytes: u64) {
+        if let Some(of_device) = self.held_by.get_mut(&device) {
+            *of_device -= bytes;
+            if *of_device == 0 {
+                self.held_by.remove(&device);
+            }
+        }
     }
 
     /// So many bytes do not come any more, or have come.
@@ -217,6 +308,7 @@ impl<T: Clone> Index<T> {
         let disk = slot.disk?;
         self.on_disk.remove(&slot.used);
         self.disk -= disk.bytes;
+        self.set_held(disk.number, disk.bytes, false);
         if let Some(owner) = slot.selector.owner
             && let Some(bytes) = self.devices.get_mut(&owner.device)
         {
@@ -271,8 +363,13 @@ impl<T: Clone> Index<T> {
                 self.remove(id);
             }
         }
-        while self.disk + on_disk > self.limits.disk {
-            let Some((_, &id)) = self.on_disk.first_key_value() else { break };
+        while self.disk + on_disk + self.lingering > self.limits.disk {
+            // One that is read makes no room.
+            let is_read = |id: &Digest| {
+                let disk = self.slots.get(id).and_then(|slot| slot.disk);
+                disk.is_some_and(|disk| self.held.contains_key(&disk.number))
+            };
+            let Some(&id) = self.on_disk.values().find(|id| !is_read(id)) else { break };
             files.extend(self.remove(id));
         }
         while self.slots.len() > self.limits.entries {
@@ -328,7 +425,22 @@ mod tests {
             let disk: u64 = self.slots.values().filter_map(|slot| slot.disk).map(|disk| disk.bytes).sum();
             let memory: u64 = self.slots.values().filter_map(|slot| slot.memory.as_ref()).map(|kept| kept.0).sum();
             assert_eq!((self.disk, self.memory), (disk, memory));
-            assert!(disk + self.coming <= self.limits.disk.max(self.coming) && memory <= self.limits.memory);
+            let lingering: u64 = self.held.values().filter(|held| !held.is_kept).map(|held| held.bytes).sum();
+            assert_eq!(self.lingering, lingering);
+            let is_kept =
+                |number: u64| self.slots.values().any(|slot| slot.disk.is_some_and(|disk| disk.number == number));
+            assert!(
+                self.held.iter().all(|(number, held)| !held.readers.is_empty() && held.is_kept == is_kept(*number))
+            );
+            let mut held_by = HashMap::<DeviceId, u64>::new();
+            for held in self.held.values() {
+                held.readers.iter().for_each(|reader| *held_by.entry(*reader).or_default() += held.bytes);
+            }
+            held_by.retain(|_, bytes| *bytes > 0);
+            let mut has = self.held_by.clone();
+            has.retain(|_, bytes| *bytes > 0);
+            assert_eq!(has, held_by);
+            assert!(disk + self.coming + lingering <= self.limits.disk && memory <= self.limits.memory);
             assert!(self.slots.len() <= self.limits.entries);
             assert_eq!(self.on_disk.len(), self.slots.values().filter(|slot| slot.disk.is_some()).count());
             assert_eq!(self.in_memory.len(), self.slots.values().filter(|slot| slot.memory.is_some()).count());
@@ -347,18 +459,45 @@ mod tests {
     fn bounds_hold_whatever_comes_and_each_file_goes_once() {
         for seed in 0..200 {
             let (mut rng, mut index) = (Pcg64Mcg::seed_from_u64(seed), Index::<u64>::new(LIMITS));
-            let (mut number, mut files, mut reserved) = (0, BTreeSet::new(), Vec::new());
+            let (mut number, mut files, mut reserved, mut readers) = (0, BTreeSet::new(), Vec::new(), Vec::new());
             for _ in 0..500 {
                 let uri = rng.next_u64() % 80;
                 let owner = (rng.next_u32() % 3 == 0).then_some((rng.next_u32() % 3) as u8);
-                let gone = match rng.next_u32() % 8 {
+                let gone = match rng.next_u32() % 10 {
+                    8 => {
+                        let (asker, headers) = asker(uri, owner.unwrap_or(0));
+                        let reader = DeviceId([(rng.next_u32() % 3) as u8; 20]);
+                        if let Found::OnDisk(_, disk) = index.find(&asker, &headers)
+                            && index.may_hold(reader, disk.bytes)
+                        {
+                            index.hold(disk.number, reader, Some(disk.bytes));
+                            readers.push((disk.number, reader));
+                        }
+                        Vec::new()
+                    }
+                    9 => {
+                        let at = rng.next_u64() as usize % readers.len().max(1);
+                        let reader = (at < readers.len()).then(|| readers.swap_remove(at));
+                        reader.into_iter().for_each(|(number, reader)| index.let_go(number, reader));
+                        Vec::new()
+                    }
                     0..3 => {
                         number += 1;
-                        let disk =
-                            (rng.next_u32() % 4 > 0).then(|| on_disk(number, 1 + rng.next_u64() % 120)).flatten();
+                        let bytes = 1 + rng.next_u64() % 120;
+                        let room = (rng.next_u32() % 4 > 0).then(|| index.reserve(bytes)).flatten();
+                        let disk = room.as_ref().and_then(|_| on_disk(number, bytes));
+                        if disk.is_some() && rng.next_u32() % 4 == 0 {
+                            // It was read while it came.
+                            let reader = DeviceId([0; 20]);
+                            index.hold(number, reader, None);
+                            readers.push((number, reader));
+                            index.leave(number, bytes);
+                        } else {
+                            disk.iter().for_each(|disk| index.release(disk.bytes));
+                        }
                         files.extend(disk.map(|disk| disk.number));
                         let memory = (rng.next_u32() % 2 > 0).then(|| (1 + rng.next_u64() % 90, number));
-                        index.insert(selector(uri, owner), disk, memory)
+                        [room.unwrap_or_default(), index.insert(selector(uri, owner), disk, memory)].concat()
                     }
                     3 => {
                         let (asker, headers) = asker(uri, owner.unwrap_or(0));
@@ -393,6 +532,32 @@ mod tests {
                 assert_eq!(files.len(), index.on_disk.len(), "seed {seed}");
             }
         }
+    }
+
+    #[test]
+    fn a_file_that_is_read_counts_until_it_is_let_go() {
+        let mut index = Index::<u64>::new(LIMITS);
+        let [slow, other] = [1, 2].map(|id| DeviceId([id; 20]));
+        for uri in 0..10 {
+            index.insert(selector(uri, None), on_disk(uri, 100), None);
+        }
+        for number in [0, 1] {
+            assert!(index.may_hold(slow, 100));
+            index.hold(number, slow, Some(100));
+        }
+        assert!(!index.may_hold(slow, 100) && index.may_hold(other, 100), "a quarter of the whole");
+        assert_eq!(index.reserve(100), Some(vec![2]), "what is read stays");
+        index.release(100);
+        index.remove_target(selector(0, None).target);
+        assert_eq!((index.usage(), index.lingering), ((900, 0, 8), 100), "its bytes are there still");
+        for number in 3..10 {
+            index.hold(number, other, Some(100));
+        }
+        assert_eq!(index.reserve(200), None, "there is nothing that could make way");
+        assert_eq!(index.usage().2, 8, "and nothing has");
+        index.let_go(0, slow);
+        assert_eq!((index.usage(), index.lingering), ((800, 0, 8), 0));
+        assert_eq!(index.reserve(200), Some(Vec::new()));
     }
 
     #[test]

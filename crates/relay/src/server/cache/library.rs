@@ -10,7 +10,7 @@ use super::index::{ENTRIES_MAX, Found, Index, Limits};
 use super::key::{Asker, Digest};
 use super::record::{BLOCK, Record};
 use super::status::Forward;
-use crate::server::places::{Place, Places};
+use crate::server::places::{Counted, Place, Places};
 use crate::server::reserve::Reserve;
 use hoop_endpoint::DeviceId;
 use hoop_http::Lines;
@@ -60,15 +60,37 @@ pub(super) struct Library {
 #[derive(Debug)]
 pub(super) struct Room {
     index: Arc<Mutex<Index<Arc<Entry>>>>,
+    device: DeviceId,
     pub bytes: u64,
     pub part: Option<Part>,
+    /// The number of its file, as soon as there was one.
+    number: Option<u64>,
     /// Of its file, which a small body has for a moment only.
     place: Option<Place>,
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.index.lock().release(self.bytes);
+        let mut index = self.index.lock();
+        match self.number {
+            // Others may read it still.
+            Some(number) => index.leave(number, self.bytes),
+            None => index.release(self.bytes),
+        }
+    }
+}
+
+/// A file that is read for a device counts as long as this is there.
+#[derive(Debug)]
+struct Hold {
+    index: Arc<Mutex<Index<Arc<Entry>>>>,
+    number: u64,
+    device: DeviceId,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.index.lock().let_go(self.number, self.device);
     }
 }
 
@@ -144,10 +166,19 @@ impl Library {
 
     /// What there is for a request. The disk is asked only for what is not in memory.
     pub(super) async fn find(&self, asker: &Asker, request: &HeaderMap) -> Look {
-        let (found, latest) = {
+        let (device, small) = (asker.owner.device, self.small());
+        let (found, latest, hold) = {
             let mut index = self.index.lock();
             let latest = index.latest(asker.target);
-            (index.find(asker, request), latest)
+            let found = index.find(asker, request);
+            let hold = match found {
+                Found::OnDisk(_, on_disk) if on_disk.bytes > small && index.may_hold(device, on_disk.bytes) => {
+                    index.hold(on_disk.number, device, Some(on_disk.bytes));
+                    Some(Hold { index: self.index.clone(), number: on_disk.number, device })
+                }
+                _ => None,
+            };
+            (found, latest, hold)
         };
         let look = |entry, why| Look { entry, why, latest };
         let (id, on_disk) = match found {
@@ -157,12 +188,12 @@ impl Library {
             Found::Nothing => return look(None, Forward::UriMiss),
         };
         let Some(disk) = self.disk.clone() else { return look(None, Forward::UriMiss) };
-        let (index, small) = (self.index.clone(), self.small());
-        let place = self.files.take_now(asker.owner.device);
-        if place.is_none() && on_disk.bytes > small {
+        let (index, place) = (self.index.clone(), self.files.take_now(device));
+        if (place.is_none() || hold.is_none()) && on_disk.bytes > small {
             return look(None, Forward::UriMiss);
         }
-        let loaded = spawn_blocking(move || match disk.load(on_disk.number, small, place) {
+        let counted = hold.map(|hold| Box::new(hold) as Counted);
+        let loaded = spawn_blocking(move || match disk.load(on_disk.number, small, place, counted) {
             Ok(entry) => {
                 let entry = Arc::new(entry);
                 if matches!(entry.body, Body::Memory(_)) {
@@ -187,21 +218,29 @@ impl Library {
     /// Room for a body that this device has asked for. It grows with what comes.
     pub(super) fn room(&self, device: DeviceId) -> Room {
         let place = self.disk.as_ref().and_then(|_| self.files.take_now(device));
-        Room { index: self.index.clone(), bytes: 0, part: None, place }
+        Room { index: self.index.clone(), device, bytes: 0, part: None, number: None, place }
     }
 
     /// Whether a body of this length may be kept, as far as is known.
     pub(super) fn may_keep(&self, room: &Room, length: Option<u64>) -> bool {
         let needs_file = self.has_disk() && length.is_some_and(|length| length > self.small());
-        !needs_file || room.place.is_some()
+        !needs_file || (room.place.is_some() && self.index.lock().may_hold(room.device, length.unwrap_or(0)))
     }
 
     /// Has a file for a body that is too large for memory. False: there is no room.
     pub(super) async fn make_file(&self, room: &mut Room) -> bool {
         let (Some(disk), Some(place)) = (self.disk.clone(), room.place.take()) else { return false };
-        let bytes = room.bytes;
-        let made = spawn_blocking(move || disk.create(bytes, Some(place))).await.map_err(io::Error::other).flatten();
-        room.part = made.inspect_err(warn).ok().flatten();
+        let (bytes, device, index) = (room.bytes, room.device, self.index.clone());
+        if !index.lock().may_hold(device, bytes) {
+            return false;
+        }
+        let hold = move |number| {
+            index.lock().hold(number, device, None);
+            Some(Box::new(Hold { index, number, device }) as Counted)
+        };
+        let made = spawn_blocking(move || disk.create(bytes, Some(place), hold)).await;
+        room.part = made.map_err(io::Error::other).flatten().inspect_err(warn).ok().flatten();
+        room.number = room.part.as_ref().map(|part| part.number);
         room.part.is_some()
     }
 
@@ -261,7 +300,7 @@ impl Library {
         let keeping = spawn_blocking(move || {
             let on_disk = disk.as_ref().map(|disk| {
                 if let Some(whole) = &whole {
-                    part = disk.create(whole.len() as u64, None)?;
+                    part = disk.create(whole.len() as u64, None, |_| None)?;
                     if let Some(part) = &part {
                         std::os::unix::fs::FileExt::write_all_at(&**part.file, whole, 0)?;
                     }
@@ -423,6 +462,29 @@ mod tests {
         assert_eq!(library.usage().2, 2);
         assert!(matches!(&find(&library, 2).await.unwrap().body, Body::Memory(body) if body == "in memory"));
         assert!(!library.make_file(&mut library.room(DEVICE)).await, "and nothing that does not");
+    }
+
+    /// A device that took nothing had files stay that counted for nobody: any number, one after the other.
+    #[tokio::test]
+    async fn files_that_are_read_count_though_their_entries_make_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = open(CacheConfig { disk: 8 << 20, memory: 0 }, folder.path());
+        let (body, mut read) = (vec![7; 900_000], Vec::new());
+        for number in 0..40 {
+            if keep(&library, number, &body, true).await.is_ok() {
+                read.extend(find(&library, number).await);
+            }
+            let held: u64 = read.iter().map(|entry| entry.record.length).sum();
+            let (disk, ..) = library.usage();
+            assert!(held <= 2 << 20, "a device has {held} bytes read for it");
+            assert!(disk >= held && disk <= 8 << 20, "{held} of {disk}");
+        }
+        assert_eq!(read.len(), 2);
+        library.remove_target(request(0).1.target).await;
+        let counts = library.usage().0;
+        read.clear();
+        assert_eq!(library.usage().0, counts - 901_120, "with its record, in whole blocks");
+        assert!(keep(&library, 41, &body, true).await.is_ok() && find(&library, 41).await.is_some());
     }
 
     #[tokio::test]
