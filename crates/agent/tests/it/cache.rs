@@ -1,6 +1,6 @@
 //! The relay's cache as programs meet it: who gets what of whom, and what survives.
 
-use crate::house::{House, head, keeping_relay, origin};
+use crate::house::{House, answering, head, keeping_relay, origin};
 use crate::scripted::{Answer, Origin};
 use hoop_relay::{Introduction, Relay, RelayConfig, introduce};
 use std::net::SocketAddr;
@@ -547,4 +547,29 @@ async fn nobody_waits_long_for_an_answer_that_another_has_asked_for() {
         let answer = Answer::of(&two.other.says(&ask(to)).await);
         assert_eq!((answer.status, answer.body.as_str(), count.load(Ordering::SeqCst)), (200, "helloworld", 2));
     }
+}
+
+/// One device had all that is kept while it comes: nothing was kept for the others.
+#[tokio::test]
+async fn a_device_with_many_slow_answers_leaves_the_cache_to_others() {
+    let two = Two::new(|_| {}).await;
+    let slow = origin(|mut stream| async move {
+        head(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n\r\nit begins").await.unwrap();
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let mut waiting = Vec::new();
+    for number in 0..80 {
+        let mut program = two.one.program().await;
+        program.write_all(format!("GET http://{slow}/{number} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+        head(&mut program).await;
+        waiting.push(program);
+    }
+    let (web, _) = answering("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\nok").await;
+    let get = format!("GET http://{web}/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let answer = two.other.says(&get).await;
+    assert!(answer.contains("Cache-Status: hoop; fwd=uri-miss; stored\r\n"), "{answer}");
+    let answer = two.other.says(&get).await;
+    assert!(answer.contains("Cache-Status: hoop; hit"), "{answer}");
 }

@@ -125,6 +125,11 @@ impl Egress {
         Ok(Metered::new(stream, share, place, self.counters.clone()))
     }
 
+    /// Whether connections of this device wait for others of its own.
+    pub fn is_behind(&self, device: DeviceId) -> bool {
+        self.connections.waits(device) || self.lookups.waits(device)
+    }
+
     /// Counts that a device was refused, or that its connection broke off, with this code.
     pub fn ended(&self, device: DeviceId, code: u64) {
         self.counters.ended(code);

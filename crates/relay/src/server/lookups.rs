@@ -70,6 +70,11 @@ impl Lookups {
         Arc::new(Self { turns: Mutex::new(Turns::new(all, of_device, PART, oneshot::Sender::is_closed)) })
     }
 
+    /// Whether this device waits for its turn.
+    pub(crate) fn waits(&self, host: DeviceId) -> bool {
+        self.turns.lock().waits(host)
+    }
+
     /// Waits for this device's turn. Dropping it while it waits gives the turn up.
     pub(crate) async fn take(self: &Arc<Self>, host: DeviceId) -> Option<Lookup> {
         let (ticket, turn) = oneshot::channel();

@@ -53,6 +53,11 @@ impl Places {
         turns.take_now(host).then(|| self.place(host, &turns))
     }
 
+    /// Whether this device waits for one.
+    pub fn waits(&self, host: DeviceId) -> bool {
+        self.turns.lock().waits(host)
+    }
+
     /// Whether a connection may keep its place for what comes next: its device has few, and half of all are free.
     pub fn are_plenty(&self, host: DeviceId) -> bool {
         let turns = self.turns.lock();

@@ -105,6 +105,13 @@ impl<T> Turns<T> {
         may
     }
 
+    /// Whether this device wants more than it may have now.
+    pub(super) fn waits(&mut self, host: DeviceId) -> bool {
+        let Some(device) = self.devices.get_mut(&host) else { return false };
+        self.waiting -= device.forget(self.is_over);
+        !device.waiting.is_empty()
+    }
+
     /// One of this device's takes long. Whether it counts as slow from now on: there are not too many.
     pub(super) fn slows(&mut self, host: DeviceId) -> bool {
         let slow = self.devices.get_mut(&host).filter(|device| device.slow < self.of_device);

@@ -1,7 +1,8 @@
 //! One request to an origin for all who ask for the same at once: [`Flight`], of which there are some in [`Flights`].
 //!
 //! Whoever asks first has the request made, and others wait for what comes. What is for all of them, and fresh, they get as it comes; a body whose length is not known they get once it is
-//! whole. What is not for them they ask for themselves (RFC 9111 §4). Nobody waits for another for longer than [`PATIENCE`] without anything to show for it.
+//! whole. What is not for them they ask for themselves (RFC 9111 §4). Nobody waits for another for longer than [`PATIENCE`] without anything to show for it, and nobody for a request of a device whose own requests wait
+//! for each other ([`Seat::came`]).
 //!
 //! A request goes on while anybody waits for it, whoever that is, and ends with the last.
 
@@ -12,19 +13,27 @@ use super::policy::Policy;
 use super::record::Record;
 use super::status::Outcome;
 use crate::server::fetch::Source;
+use hoop_endpoint::DeviceId;
 use http::{HeaderMap, HeaderValue, response};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
 /// So long one waits for another's answer to begin, or for one without a length to be whole: as a browser waits before it dials another address.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Requests whose answers may be kept, at once. Others are made without the cache.
 const FLIGHTS_MAX: usize = 1_024;
+
+/// The same of one device.
+const FLIGHTS_OF_DEVICE: usize = FLIGHTS_MAX / 4;
+
+/// So often it is looked whether the device that asked first is behind.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// So long after an answer that was for one alone, nobody waits for another's answer to the same request.
 const PASSES_FOR: Duration = Duration::from_secs(60);
@@ -70,6 +79,8 @@ pub(super) struct Head {
 /// A request that is made for one or more.
 #[derive(Debug)]
 pub(super) struct Flight {
+    /// Who asked first.
+    device: DeviceId,
     target: Digest,
     /// None: nobody may join it.
     key: Option<Digest>,
@@ -86,7 +97,36 @@ impl Flight {
 }
 
 /// Where one waits for an answer.
-pub(super) type Seat = watch::Receiver<Option<Came>>;
+pub(super) struct Seat {
+    came: watch::Receiver<Option<Came>>,
+    /// Whose request it is, if it is another's.
+    other: Option<DeviceId>,
+}
+
+impl Seat {
+    /// Whether the request is one's own.
+    pub(super) const fn is_first(&self) -> bool {
+        self.other.is_none()
+    }
+
+    /// What comes; it goes on as long as this is there. None: nothing does, or it is another's request, and it takes too long or its device is behind.
+    pub(super) async fn came(&mut self, is_behind: impl Fn(DeviceId) -> bool) -> Option<Came> {
+        let Some(other) = self.other else { return self.came.wait_for(Option::is_some).await.ok()?.clone() };
+        let until = Instant::now() + PATIENCE;
+        loop {
+            // A request may wait for its device's turn behind any number of slow ones, and brings nothing meanwhile.
+            if self.came.borrow().is_none() && is_behind(other) {
+                return None;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            match timeout(LOOK_EVERY.min(left), self.came.wait_for(Option::is_some)).await {
+                Ok(came) => return came.ok()?.clone(),
+                Err(_) if left.is_zero() => return None,
+                Err(_) => {}
+            }
+        }
+    }
+}
 
 /// How somebody gets an answer.
 pub(super) enum Boarded {
@@ -120,19 +160,20 @@ impl Flights {
         let mut all = self.all.lock();
         let joined = all.iter().find(|flight| key.is_some() && flight.key == key && (flight.is_kept())());
         if let Some(flight) = joined {
-            return Boarded::Joins(flight.came.subscribe());
+            return Boarded::Joins(Seat { came: flight.came.subscribe(), other: Some(flight.device) });
         }
         if key.is_some() && has_changed() {
             return Boarded::Changed;
         }
-        if all.len() >= FLIGHTS_MAX {
+        let of_device = || all.iter().filter(|flight| flight.device == asker.owner.device).count();
+        if all.len() >= FLIGHTS_MAX || of_device() >= FLIGHTS_OF_DEVICE {
             return Boarded::Full;
         }
         let (came, seat) = watch::channel(None);
-        let is_kept = Arc::new(AtomicBool::new(true));
-        let flight = Arc::new(Flight { target: asker.target, key, came, is_kept });
+        let (device, is_kept) = (asker.owner.device, Arc::new(AtomicBool::new(true)));
+        let flight = Arc::new(Flight { device, target: asker.target, key, came, is_kept });
         all.push(flight.clone());
-        Boarded::Leads(flight, seat)
+        Boarded::Leads(flight, Seat { came: seat, other: None })
     }
 
     /// Nobody joins it any more.
@@ -219,6 +260,36 @@ mod tests {
     }
 
     #[test]
+    fn nobody_waits_for_a_request_of_a_device_that_is_behind() {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap()
+            .block_on(is_behind_at_once_or_later());
+    }
+
+    async fn is_behind_at_once_or_later() {
+        let flights = Flights::default();
+        let Boarded::Leads(flight, mut first) = board(&flights, &asker("http://a/", 1, None)) else {
+            panic!("it leads")
+        };
+        let join = || match board(&flights, &asker("http://a/", 2, None)) {
+            Boarded::Joins(seat) => seat,
+            _ => panic!("it joins"),
+        };
+        assert!(join().came(|device| device == DeviceId([1; 20])).await.is_none());
+        // It falls behind while others wait.
+        let (looks, mut seat) = (std::cell::Cell::new(0), join());
+        let is_behind = |_| looks.replace(looks.get() + 1) >= 5;
+        assert!(seat.came(is_behind).await.is_none());
+        assert_eq!(looks.get(), 6);
+        // What has come is taken, and whoever asked first waits all the same.
+        flight.came.send_replace(Some(Came::Failed(7)));
+        assert!(matches!(join().came(|_| true).await, Some(Came::Failed(7))));
+        assert!(matches!(first.came(|_| true).await, Some(Came::Failed(7))));
+    }
+
+    #[test]
     fn what_is_under_way_of_a_uri_that_changes_is_not_kept_nor_joined() {
         let flights = Flights::default();
         let (one, other) = (asker("http://a/", 1, None), asker("http://b/", 1, None));
@@ -232,11 +303,15 @@ mod tests {
     #[test]
     fn there_are_so_many_at_once_and_so_much_is_known_of_those_that_are_alone() {
         let flights = Flights::default();
-        for number in 0..FLIGHTS_MAX {
-            assert!(matches!(board(&flights, &asker(&format!("http://a/{number}"), 1, None)), Boarded::Leads(..)));
+        for device in 0..4 {
+            for number in 0..FLIGHTS_OF_DEVICE {
+                let next = asker(&format!("http://a{device}/{number}"), device, None);
+                assert!(matches!(board(&flights, &next), Boarded::Leads(..)));
+            }
+            assert!(matches!(board(&flights, &asker("http://b/", device, None)), Boarded::Full), "of one device");
         }
-        assert!(matches!(board(&flights, &asker("http://b/", 1, None)), Boarded::Full));
-        let alone = asker("http://a/0", 1, None);
+        assert!(matches!(board(&flights, &asker("http://b/", 5, None)), Boarded::Full), "of all");
+        let alone = asker("http://a0/0", 1, None);
         assert!(matches!(board(&flights, &alone), Boarded::Joins(_)));
         flights.pass(&alone);
         assert!(matches!(board(&flights, &alone), Boarded::Full), "it does not join");

@@ -37,11 +37,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// So many bodies are kept at once while they come: 32 MiB of memory. Others are passed on without being kept.
+/// So many bodies are kept at once while they come, a quarter of those that are free for one device: 32 MiB of memory. Others are passed on without being kept.
 const DRAFTS_MAX: usize = 64;
 
 /// How often an answer is looked for again that was not what one waited for.
@@ -55,7 +54,7 @@ const OF_BODY: [HeaderName; 3] = [CONTENT_LENGTH, CONTENT_ENCODING, CONTENT_RANG
 pub(crate) struct Cache {
     library: Library,
     flights: Flights,
-    drafts: Arc<Semaphore>,
+    drafts: Arc<Places>,
     /// Requests that are made.
     tasks: Mutex<JoinSet<()>>,
     counters: CacheCounters,
@@ -146,7 +145,7 @@ impl Cache {
         }
         let place = Digest::of([format!("{allowed:?}").as_bytes()]);
         let library = Library::open(config, folder, place, files, is_known)?;
-        let drafts = Arc::new(Semaphore::new(DRAFTS_MAX));
+        let drafts = Places::new(DRAFTS_MAX, DRAFTS_MAX);
         let (flights, tasks, counters) = (Flights::default(), Mutex::default(), CacheCounters::default());
         Ok(Some(Arc::new(Self { library, flights, drafts, tasks, counters })))
     }
@@ -203,17 +202,17 @@ impl Cache {
             }
             let Look { entry: stale, latest, .. } = look;
             let has_changed = || self.library.latest(asker.target) != latest;
-            let (seat, is_first) = match self.flights.board(&asker, is_alone, has_changed) {
+            let seat = match self.flights.board(&asker, is_alone, has_changed) {
                 Boarded::Changed => continue,
                 Boarded::Full => break,
-                Boarded::Joins(seat) => (seat, false),
+                Boarded::Joins(seat) => seat,
                 Boarded::Leads(flight, seat) => {
                     let (request, asker, origins) = (request.clone(), asker.clone(), origins.clone());
                     self.begin(flight, Errand { request, asker, stale, device, origins, was_used: false });
-                    (seat, true)
+                    seat
                 }
             };
-            if self.ride(seat, is_first, object, &request, &asker, why, device, origins).await {
+            if self.ride(seat, object, &request, &asker, why, device, origins).await {
                 return;
             }
             is_alone = true;
@@ -314,7 +313,6 @@ impl Cache {
     async fn ride(
         &self,
         mut seat: Seat,
-        is_first: bool,
         object: &Object,
         request: &request::Parts,
         asker: &Asker,
@@ -322,12 +320,8 @@ impl Cache {
         device: DeviceId,
         origins: &Origins,
     ) -> bool {
-        let came = match is_first {
-            true => seat.wait_for(Option::is_some).await.ok(),
-            false => timeout(PATIENCE, seat.wait_for(Option::is_some)).await.ok().and_then(Result::ok),
-        };
-        let came = came.and_then(|came| came.clone());
-        match came {
+        let is_first = seat.is_first();
+        match seat.came(|leader| leader != device && origins.egress.is_behind(leader)).await {
             None if is_first => object.end(Err(codes::BROKEN)).await,
             None => return false,
             Some(Came::Failed(code)) if is_first => object.end(Err(code)).await,
@@ -542,10 +536,10 @@ impl Cache {
         if record.is_none() || !is_right {
             self.flights.pass(&errand.asker);
         }
-        let draft = self.drafts.clone().try_acquire_owned();
+        let draft = self.drafts.take_now(errand.asker.owner.device);
         let room = self.library.room(errand.asker.owner.device);
         let may_keep = is_right && self.library.may_keep(&room, length);
-        let kept = record.filter(|_| may_keep).zip(draft.ok());
+        let kept = record.filter(|_| may_keep).zip(draft);
         let Some(((record, policy), _draft)) = kept else {
             let is_gone = |stale: &&Arc<Entry>| !head.status.is_server_error() && !errand.spares(stale);
             if let Some(stale) = errand.stale.as_ref().filter(is_gone) {
