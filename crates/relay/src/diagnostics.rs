@@ -184,6 +184,11 @@ pub fn is_of_time(error: &CertificateError) -> bool {
     matches!(error, Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. })
 }
 
+/// Whether a certificate is not valid any more.
+pub fn is_expired(error: &CertificateError) -> bool {
+    matches!(error, CertificateError::Expired | CertificateError::ExpiredContext { .. })
+}
+
 /// Whether it is an authority's own. rustls has no name of its own for it.
 pub fn is_of_authority(error: &CertificateError) -> bool {
     matches!(error, CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity"))

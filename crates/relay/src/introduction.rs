@@ -223,12 +223,12 @@ impl Introduction {
     }
 }
 
-/// An error if all that is trusted are servers' own certificates, and none is for this name: no authority is among them that could have signed another.
+/// An error if all that is trusted are servers' own certificates, and each is for another name or has expired: no authority is among them that could have signed another.
 fn fits(certificate: Option<&str>, name: &str) -> Result<(), IntroductionError> {
     let certificates: Vec<_> =
         CertificateDer::pem_slice_iter(certificate.unwrap_or_default().as_bytes()).flatten().collect();
-    let wrong =
-        |own| diagnostics::verify(std::slice::from_ref(own), &certificates, name).filter(diagnostics::is_of_name);
+    let is_wrong = |error: &_| diagnostics::is_of_name(error) || diagnostics::is_expired(error);
+    let wrong = |own| diagnostics::verify(std::slice::from_ref(own), &certificates, name).filter(is_wrong);
     let wrong: Vec<_> = certificates.iter().map_while(wrong).collect();
     match wrong.first() {
         Some(error) if wrong.len() == certificates.len() => {
@@ -895,7 +895,13 @@ mod tests {
         }
         let error = introduce(&path, "relay.example:1", Some(certificate.clone())).unwrap_err().to_string();
         assert!(error.ends_with("its certificate is for another name (localhost)"), "{error}");
+        let mut old = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        old.not_after = rcgen::date_time_ymd(2025, 1, 1);
+        let old = old.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
+        let error = introduce(&path, "localhost:1", Some(old.clone())).unwrap_err().to_string();
+        assert!(error.ends_with("its certificate has expired"), "{error}");
         assert!(!path.exists());
+        introduce(&path, "localhost:1", Some(format!("{old}{certificate}"))).unwrap();
         let told = introduce(&path, "localhost:1", Some(format!("a remark\r\n{certificate}"))).unwrap();
         assert_eq!(told.certificate.unwrap().lines().collect::<Vec<_>>(), certificate.lines().collect::<Vec<_>>());
     }
