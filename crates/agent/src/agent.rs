@@ -159,6 +159,9 @@ impl Agent {
             }
             authority => authority?,
         };
+        authority.iter().for_each(|authority| {
+            authority.is_good(AuthorityFile::now(), |words| dialer.connector.say(words));
+        });
         let authority = authority.map(|authority| {
             let hosts = authority.hosts().to_vec();
             (authority, Entrusted(hosts))

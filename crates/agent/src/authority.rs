@@ -23,6 +23,9 @@ use time::OffsetDateTime;
 /// How long it is good for. Browsers take certificates of hosts for 398 days at most.
 const DAYS: u32 = 365;
 
+/// People are told of its end so many days before.
+const WARNED_DAYS: u32 = 30;
+
 /// Programs' clocks may be late by so much, in seconds.
 const EARLIER: u32 = 24 * 3_600;
 
@@ -124,6 +127,8 @@ fn date(seconds: u32) -> OffsetDateTime {
 /// Shows programs certificates of entrusted hosts.
 pub struct Authority {
     hosts: Vec<EntrustedHost>,
+    /// When it ends to be good.
+    until: UnixTime,
     /// When its certificate begins and ends to be good: those of hosts, too.
     times: [OffsetDateTime; 2],
     issuer: Issuer<'static, KeyPair>,
@@ -142,19 +147,39 @@ impl Authority {
     /// # Errors
     /// If the file is damaged, or its year is over.
     pub fn open(file: &AuthorityFile, now: UnixTime) -> Result<Self, AuthorityError> {
-        if now.0 >= file.until {
-            return Err(AuthorityError::Expired);
-        }
         let hosts = file.hosts()?;
         let params = params(file, &hosts)?;
         let times = [params.not_before, params.not_after];
         let issuer = Issuer::new(params, KeyPair::from_pem(&file.key)?);
-        Ok(Self { hosts, times, issuer, shown: Mutex::default() })
+        let authority = Self { hosts, until: UnixTime(file.until), times, issuer, shown: Mutex::default() };
+        if authority.days_left(now).is_none() { Err(AuthorityError::Expired) } else { Ok(authority) }
     }
 
     /// The hosts that it is for.
     pub fn hosts(&self) -> &[EntrustedHost] {
         &self.hosts
+    }
+
+    /// For how many more days it is good. None: its year is over.
+    fn days_left(&self, now: UnixTime) -> Option<u32> {
+        self.until.0.checked_sub(now.0).filter(|left| *left > 0).map(|left| left / (24 * 3_600))
+    }
+
+    /// Whether programs may be shown certificates now. `tell` gets what people should know of its end.
+    pub(crate) fn is_good(&self, now: UnixTime, tell: impl FnOnce(String)) -> bool {
+        match self.days_left(now) {
+            None => tell(AuthorityError::Expired.to_string()),
+            Some(days) if days < WARNED_DAYS => {
+                let left = match days {
+                    0 => "ends within a day".to_owned(),
+                    1 => "is good for 1 more day".to_owned(),
+                    days => format!("is good for {days} more days"),
+                };
+                tell(format!("the authority {left}: make a new one with `hoop agent trust`, and import it"));
+            }
+            Some(_) => {}
+        }
+        self.days_left(now).is_some()
     }
 
     /// How TLS is spoken as this host.
@@ -201,6 +226,18 @@ mod tests {
         assert_eq!(Authority::open(&file, NOW).unwrap().hosts()[0].name(), "a.example");
         let later = UnixTime(NOW.0 + 366 * 24 * 3_600);
         assert!(matches!(Authority::open(&file, later), Err(AuthorityError::Expired)));
+        for (days, is_good, words) in [
+            (0, true, ""),
+            (334, true, ""),
+            (336, true, "good for 29 more days"),
+            (364, true, "is good for 1 more day:"),
+            (366, false, "the year of the authority is over"),
+        ] {
+            let (authority, mut told) = (Authority::open(&file, NOW).unwrap(), String::new());
+            let now = UnixTime(NOW.0 + days * 24 * 3_600);
+            assert_eq!(authority.is_good(now, |words| told = words), is_good, "{days}");
+            assert!(told.contains(words) && told.is_empty() == words.is_empty(), "{days}: {told}");
+        }
         let damaged = AuthorityFile { key: "no key".to_owned(), ..file };
         assert!(matches!(Authority::open(&damaged, NOW), Err(AuthorityError::Key(_))));
     }

@@ -1,6 +1,6 @@
 //! The HTTP side of the agent: which request is for whom.
 
-use crate::authority::Authority;
+use crate::authority::{Authority, AuthorityFile};
 use crate::destination::Destination;
 use crate::entrusted::Entrusted;
 use crate::entrusting::{self, NotFor};
@@ -142,7 +142,11 @@ impl Proxy {
         let Some(destination) = authority.and_then(|authority| destination(authority, None)) else {
             return no_destination();
         };
-        if self.authority.as_ref().is_some_and(|(_, shown)| shown.covers(&destination)) {
+        let is_shown = self.authority.as_ref().is_some_and(|(authority, shown)| {
+            shown.covers(&destination)
+                && authority.is_good(AuthorityFile::now(), |words| self.dialer.connector.say(words))
+        });
+        if is_shown {
             tokio::spawn(self.speak(hyper::upgrade::on(&mut request), destination, deadline, under_way.clone()));
             return Response::new(empty());
         }

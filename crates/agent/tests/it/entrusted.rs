@@ -255,6 +255,18 @@ async fn shown(origin: &Origin) -> (House, SocketAddr, String) {
     (House::by(folder, introduced, |config| config.authority = Some(authority)).await, to, certificate)
 }
 
+#[tokio::test]
+async fn an_authority_whose_year_ends_soon_is_told_of_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let introduced = relay(folder.path()).await;
+    let made = AuthorityFile::now().0 - 350 * 24 * 3_600 + 3_600;
+    let host = "www.example".parse().unwrap();
+    let (authority, _) = AuthorityFile::new("test", &[host], hoop_units::UnixTime(made)).unwrap();
+    let house = House::by(folder, introduced, |config| config.authority = Some(authority)).await;
+    let told = house.told.lock().unwrap().clone();
+    assert!(told.iter().any(|words| words.contains("the authority is good for 15 more days")), "{told:?}");
+}
+
 /// TLS with whoever answers as this host.
 async fn browse(
     house: &House,
