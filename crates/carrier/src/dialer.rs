@@ -19,6 +19,9 @@ use tokio::time::{sleep_until, timeout};
 /// How long one attempt may take: QUIC's handshake with three lost packets, or TCP's with two.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 
+/// So long QUIC waits until the name of a web server in front is looked up: as long as WebSocket waits for QUIC.
+const NAME_MAX: Duration = Duration::from_millis(250);
+
 /// A probe of whether the network carries is forgotten after so long, before the system repeats it.
 const PROBE_MAX: Duration = Duration::from_millis(950);
 
@@ -102,7 +105,7 @@ pub struct Dialer {
     /// How often a server has ended a carrier by QUIC.
     answers: watch::Sender<u64>,
     /// Where the server was when it was dialled last: in the dark nobody answers for its name.
-    found: Mutex<Found>,
+    found: Arc<Mutex<Found>>,
     /// The origin of its timestamps.
     origin: Instant,
 }
@@ -115,7 +118,7 @@ impl Dialer {
             websocket,
             memory: Mutex::default(),
             answers: watch::Sender::new(0),
-            found: Mutex::default(),
+            found: Arc::default(),
             origin: Instant::now(),
         }
     }
@@ -125,7 +128,7 @@ impl Dialer {
     /// # Errors
     /// The last attempt's, once all have failed; or why the name cannot be looked up.
     pub async fn dial(&self, network: &str, server: &ServerAddress) -> io::Result<Arc<dyn Carrier>> {
-        let found = self.find(server).await?;
+        let (found, no_front) = self.find(server).await?;
         let with = |addresses: &[IpAddr], port: u16, is_there: bool| -> Vec<SocketAddr> {
             addresses.iter().filter(|_| is_there).map(|address| SocketAddr::new(*address, port)).collect()
         };
@@ -138,7 +141,8 @@ impl Dialer {
         let quic = with(&found.quic, server.quic_port, self.quic.is_some());
         let known = self.memory().known(network, self.now());
         let mut race = Race::new(self.now(), known, &quic, &websocket);
-        let (carrier, by_quic) = self.run(&mut race, server).await?;
+        // That the front has no address says more than what QUIC came to.
+        let (carrier, by_quic) = self.run(&mut race, server).await.map_err(|error| no_front.unwrap_or(error))?;
         match by_quic {
             ByQuic::Answered => self.memory().quic_passed(network, self.now()),
             ByQuic::Tried => self.memory().quic_lost(network, self.now()),
@@ -242,31 +246,47 @@ impl Dialer {
         self.websocket.as_ref().is_some_and(WebSocketDevice::has_proxy)
     }
 
-    /// Looks up what it has to. One of the two names may be missing.
-    async fn find(&self, server: &ServerAddress) -> io::Result<Found> {
-        let (name, _) = server.websocket();
-        let quic = async {
-            match server.addresses.is_empty() {
-                true => addresses_of(&server.name).await,
-                false => Ok(server.addresses.clone()),
+    /// Looks up what it has to. One of the two names may be missing: the second value says why it is the front's.
+    async fn find(&self, server: &ServerAddress) -> io::Result<(Found, Option<io::Error>)> {
+        let Some(FrontAddress { name, port }) = server.front.clone().filter(|front| front.name != server.name) else {
+            return match self.addresses(server).await {
+                Ok(found) => {
+                    *self.found() = Found { quic: found.clone(), websocket: found };
+                    Ok((self.found().clone(), None))
+                }
+                // Behind a proxy there may be no names but its own.
+                Err(_) if self.has_proxy() => Ok((Found::default(), None)),
+                Err(error) => Err(error),
+            };
+        };
+        let (found, of_front) = (self.found.clone(), name.clone());
+        let mut looking = tokio::spawn(async move {
+            let addresses = addresses_of(&of_front).await?;
+            found.lock().websocket = addresses;
+            Ok(())
+        });
+        let quic = self.addresses(server).await;
+        quic.as_ref().ok().inspect(|addresses| self.found().quic.clone_from(addresses));
+        // QUIC does not wait for the name of something else. What is found later is there for the next attempt.
+        let looked = match self.quic.is_some() && quic.is_ok() {
+            true => timeout(NAME_MAX, &mut looking).await.unwrap_or(Ok(Ok(()))),
+            false => looking.await,
+        };
+        let failed = looked.map_err(io::Error::other).flatten().err();
+        let failed = failed.map(|source| io::Error::new(source.kind(), FrontFailed { name, port, source }));
+        match (quic, failed) {
+            (Err(_), Some(error)) if !self.has_proxy() => Err(error),
+            (quic, failed) => {
+                let websocket = if failed.is_none() { self.found().websocket.clone() } else { Vec::new() };
+                Ok((Found { quic: quic.unwrap_or_default(), websocket }, failed))
             }
-        };
-        let (quic, websocket) = if name == server.name {
-            let quic = quic.await;
-            let websocket = quic.as_ref().ok().cloned();
-            (quic, websocket)
-        } else {
-            let (quic, websocket) = tokio::join!(quic, addresses_of(name));
-            (quic, websocket.ok())
-        };
-        let known = &mut *self.found();
-        // What is not found now stays where it was, for probes.
-        quic.as_ref().ok().inspect(|found| known.quic.clone_from(found));
-        websocket.as_ref().inspect(|found| known.websocket.clone_from(found));
-        match (quic, websocket) {
-            // Behind a proxy there may be no names but its own.
-            (Err(error), None) if !self.has_proxy() => Err(error),
-            (quic, websocket) => Ok(Found { quic: quic.unwrap_or_default(), websocket: websocket.unwrap_or_default() }),
+        }
+    }
+
+    async fn addresses(&self, server: &ServerAddress) -> io::Result<Vec<IpAddr>> {
+        match server.addresses.is_empty() {
+            true => addresses_of(&server.name).await,
+            false => Ok(server.addresses.clone()),
         }
     }
 

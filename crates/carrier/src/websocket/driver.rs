@@ -84,7 +84,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
                     }
                 }
                 Item::Ping(_) | Item::Pong => {}
-                Item::Close(_) => return Err(violated(Violation::Binding("a message"))),
+                Item::Close(code) => return Err(closed(code)),
             }
             turn.spend(0).await;
         }

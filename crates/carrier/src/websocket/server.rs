@@ -122,7 +122,7 @@ impl WebSocketListener {
             limits,
             hand_over,
         };
-        let entrance = Arc::new(Entrance { tls, options, proxies: None, admission: Arc::new(admission) });
+        let entrance = Arc::new(Entrance { tls, options, front: None, admission: Arc::new(admission) });
         let tasks = vec![tokio::spawn(entrance.clone().run(listener))];
         Ok(Self { address, accepted: tokio::sync::Mutex::new(accepted), entrance, tasks })
     }
@@ -137,7 +137,9 @@ impl WebSocketListener {
         let (listener, address) = listen(address).await?;
         let options = WebSocketOptions { bound_by: BoundBy::Nonces, ..self.entrance.options.clone() };
         let admission = self.entrance.admission.clone();
-        let entrance = Arc::new(Entrance { tls: None, options, proxies: Some(proxies), admission });
+        let unsettled = Arc::new(Semaphore::new(admission.limits.handshakes));
+        let front = Some(Front { proxies, unsettled, turn: tokio::sync::Mutex::default() });
+        let entrance = Arc::new(Entrance { tls: None, options, front, admission });
         self.tasks.push(tokio::spawn(entrance.run(listener)));
         Ok(address)
     }
@@ -178,9 +180,19 @@ async fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
 struct Entrance {
     tls: Option<Arc<rustls::ServerConfig>>,
     options: WebSocketOptions,
-    /// Who alone is heard, and is asked whose the connection is; None: everybody, for himself.
-    proxies: Option<Vec<Prefix>>,
+    /// None: everybody is heard, for himself.
+    front: Option<Front>,
     admission: Arc<Admission>,
+}
+
+/// What a server needs where web servers pass connections on.
+struct Front {
+    /// Who alone is heard, and is asked whose the connection is.
+    proxies: Vec<Prefix>,
+    /// Connections that have no place yet: more wait in the kernel's backlog.
+    unsettled: Arc<Semaphore>,
+    /// Whose turn it is to wait for a place: one asks for all.
+    turn: tokio::sync::Mutex<()>,
 }
 
 /// What the entrances of a listener share.
@@ -195,18 +207,21 @@ struct Admission {
 impl Entrance {
     async fn run(self: Arc<Self>, listener: TcpListener) {
         loop {
+            let unsettled = match &self.front {
+                Some(front) => front.unsettled.clone().acquire_owned().await.ok(),
+                None => None,
+            };
             match listener.accept().await {
-                Ok((stream, peer)) => self.admit(stream, peer).await,
+                Ok((stream, peer)) => self.admit(stream, peer, unsettled).await,
                 Err(_) => tokio::time::sleep(REST).await,
             }
         }
     }
 
-    async fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
-        let Ok(connection) = self.admission.connections.clone().try_acquire_owned() else { return };
-        let arrived = Arrived { stream, peer, buffer: BytesMut::new(), connection };
-        let Some(proxies) = &self.proxies else { return self.clone().settle(arrived).await };
-        if !proxies.iter().any(|proxy| proxy.contains(peer.ip())) {
+    async fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, unsettled: Option<OwnedSemaphorePermit>) {
+        let arrived = Arrived { stream, peer, buffer: BytesMut::new() };
+        let Some(front) = &self.front else { return self.clone().settle(arrived).await };
+        if !front.proxies.iter().any(|proxy| proxy.contains(peer.ip())) {
             return;
         }
         // Whose it is stands in the head, which a proxy sends when it has all of it.
@@ -218,21 +233,27 @@ impl Entrance {
                 io::Result::Ok(())
             };
             let _ = tokio::time::timeout(limit, settled).await;
+            drop(unsettled);
         });
     }
 
     /// The same, of the client that the proxy names.
     async fn named(&self, arrived: Arrived) -> io::Result<Arrived> {
-        let Arrived { mut stream, peer, mut buffer, connection } = arrived;
+        let Arrived { mut stream, peer, mut buffer } = arrived;
         let forwarded = forwarding(&mut stream, &mut buffer).await?;
-        let client = forwarded.client(self.proxies.as_deref().unwrap_or_default());
+        let client = self.front.as_ref().and_then(|front| forwarded.client(&front.proxies));
         let peer = SocketAddr::new(client.unwrap_or_else(|| peer.ip()), peer.port());
-        Ok(Arrived { stream, peer, buffer, connection })
+        Ok(Arrived { stream, peer, buffer })
     }
 
     /// Waits for a place, and lets the handshake begin.
     async fn settle(self: Arc<Self>, arrived: Arrived) {
         let admission = self.admission.clone();
+        let turn = match &self.front {
+            Some(front) => Some(front.turn.lock().await),
+            None => None,
+        };
+        let Ok(connection) = admission.connections.clone().try_acquire_owned() else { return };
         let place = loop {
             // Who came by another way meanwhile, or waited for too long, costs no handshake.
             if is_left(&arrived.stream) {
@@ -245,9 +266,11 @@ impl Entrance {
                 Err(Full::ForAMoment) => tokio::time::sleep(LOOK_AGAIN).await,
             }
         };
+        drop(turn);
         let (key, limit) = (place.key(), admission.limits.handshake_time);
         let task = tokio::spawn(async move {
-            let Ok(Ok(carrier)) = tokio::time::timeout(limit, self.shake_hands(arrived, &place)).await else { return };
+            let shaking = self.shake_hands(arrived, connection, &place);
+            let Ok(Ok(carrier)) = tokio::time::timeout(limit, shaking).await else { return };
             place.is_done();
             let shared = carrier.handle.0.clone();
             tokio::select! {
@@ -259,8 +282,13 @@ impl Entrance {
         admission.peers.set_task(key, task.abort_handle());
     }
 
-    async fn shake_hands(&self, arrived: Arrived, place: &Place) -> io::Result<WebSocketCarrier> {
-        let Arrived { stream, peer, buffer, connection } = arrived;
+    async fn shake_hands(
+        &self,
+        arrived: Arrived,
+        connection: OwnedSemaphorePermit,
+        place: &Place,
+    ) -> io::Result<WebSocketCarrier> {
+        let Arrived { stream, peer, buffer } = arrived;
         let tcp = Tcp::new(stream)?;
         let watch = tcp.watch();
         let shared = Shared::new(false);
@@ -280,9 +308,11 @@ impl Entrance {
                 self.begin(stream, buffer, Some(exported), &shared, (peer.ip(), connection)).await?
             }
             None => {
-                place.speaks();
-                // The head has come: what its device says next is awaited.
-                place.is_answered(watch.clone());
+                if self.front.is_some() {
+                    place.speaks();
+                    // The head has come: what its device says next is awaited.
+                    place.is_answered(watch.clone());
+                }
                 self.begin(tcp, buffer, None, &shared, (peer.ip(), connection)).await?
             }
         };
@@ -343,8 +373,6 @@ struct Arrived {
     peer: SocketAddr,
     /// What was read of it.
     buffer: BytesMut,
-    /// It counts.
-    connection: OwnedSemaphorePermit,
 }
 
 /// Returns once a stranger's connection is over and there are goodbyes enough: nobody knows whose it is, and it takes memory that no address is charged for.

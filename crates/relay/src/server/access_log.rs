@@ -9,6 +9,9 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio::task_local;
 
+/// Of an address so many letters are written down.
+const TO_MAX: usize = 1_024;
+
 task_local! {
     static LINE: RefCell<Line>;
 }
@@ -73,7 +76,7 @@ impl Line {
         Self {
             kind,
             device: hex::encode(flow.name().device.0),
-            to: to.to_owned(),
+            to: to.chars().take(TO_MAX).collect(),
             method: None,
             status: None,
             code: None,
@@ -86,14 +89,11 @@ impl Line {
 
     /// How it ended: `whole`, a code of `docs/run.md` or `docs/flow.md`, or `relay` if this relay ended first.
     fn end(&self) -> String {
-        match (self.code, self.over.borrow().over) {
-            (Some(code), _) | (None, Some(FlowError::Ended(code) | FlowError::Reset(code)))
-                if code != ended::FINISHED =>
-            {
-                format!("{code:#x}")
-            }
-            (_, Some(FlowError::Gone)) => "relay".to_owned(),
-            _ => "whole".to_owned(),
+        // What the relay gives up since the flow is over has another reason.
+        match self.over.borrow().over {
+            Some(FlowError::Gone) => "relay".to_owned(),
+            Some(FlowError::Ended(code) | FlowError::Reset(code)) if code != ended::FINISHED => format!("{code:#x}"),
+            _ => self.code.map_or_else(|| "whole".to_owned(), |code| format!("{code:#x}")),
         }
     }
 }
@@ -133,7 +133,7 @@ fn tell(say: impl FnOnce(&mut Line)) {
 pub(super) fn asked(method: &Method, uri: &Uri) {
     tell(|line| {
         line.method = Some(method.clone());
-        line.to = without_query(uri);
+        line.to = without_query(uri).chars().take(TO_MAX).collect();
     });
 }
 

@@ -56,6 +56,9 @@ pub(crate) async fn carry(
                 forget_upload(Some(name), stores).await;
                 return Err(codes::UNKNOWN_EXCHANGE);
             };
+            if let Ok(request) = decode_request(object.request()) {
+                asked(request.method(), request.uri());
+            }
             return Ok(Some((object, None)));
         }
         let (request, section) = read_request(reader).await?;

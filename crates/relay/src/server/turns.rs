@@ -109,7 +109,11 @@ impl<T> Turns<T> {
     pub(super) fn waits(&mut self, host: DeviceId) -> bool {
         let Some(device) = self.devices.get_mut(&host) else { return false };
         self.waiting -= device.forget(self.is_over);
-        !device.waiting.is_empty()
+        let (waits, is_there) = (!device.waiting.is_empty(), device.is_there());
+        if !is_there {
+            self.devices.remove(&host);
+        }
+        waits
     }
 
     /// One of this device's takes long. Whether it counts as slow from now on: there are not too many.

@@ -1,7 +1,7 @@
 //! What is in the cache, on disk and in memory, and what makes way for more: [`Index`]. Pure.
 //!
 //! Bounds: bytes in memory and on disk, [`ENTRIES_MAX`] in all, and [`VARIANTS_MAX`] of one URI. What was not used for the longest time makes way first. A file that is read takes its bytes on disk until it is let
-//! go, whether its entry has made way or not. So it counts until then, and a device may have one part in [`HELD_PART`] of the whole read for it.
+//! go, whether its entry has made way or not. So it counts until then. What comes for a device and what it has read has one part in [`HELD_PART`] of the rest: it leaves some to the next.
 
 use super::key::{Asker, Digest, Selector};
 use hoop_endpoint::DeviceId;
@@ -18,7 +18,7 @@ const VARIANTS_MAX: usize = 32;
 /// What of the whole the entries of one device alone may take: one part in so many, so that it leaves room for what is for all.
 const OWN_PART: u64 = 2;
 
-/// What of the whole may be read for one device at once: one part in so many. A device that takes nothing has files stay.
+/// What may come to disk and be read for one device at once: one part in so many of what is neither coming nor read. A device that takes nothing has files stay.
 const HELD_PART: u64 = 4;
 
 /// How much there may be, in bytes.
@@ -76,7 +76,7 @@ pub(super) struct Index<T> {
     held: HashMap<u64, Held>,
     /// Bytes of those that no entry has any more.
     lingering: u64,
-    /// Bytes that are read for each device.
+    /// Bytes on disk that come or are read for each device.
     held_by: HashMap<DeviceId, u64>,
     /// URIs of what is being put on disk, and whether it is to be kept still.
     putting: BTreeMap<u64, (Digest, bool)>,
@@ -215,21 +215,25 @@ impl<T: Clone> Index<T> {
 
     /// Whether so many bytes may come, on disk, or in memory where there is no disk: what is not used makes way for them, and what comes takes half at most. Returns files that are not
     /// needed any more.
-    pub(super) fn reserve(&mut self, bytes: u64) -> Option<Vec<u64>> {
+    pub(super) fn reserve(&mut self, device: DeviceId, bytes: u64) -> Option<Vec<u64>> {
         let all = if self.limits.disk > 0 { self.limits.disk } else { self.limits.memory };
-        let read: u64 = self.held.values().map(|held| held.bytes).sum();
-        let is_in_the_way = self.limits.disk > 0 && read.saturating_add(self.coming).saturating_add(bytes) > all;
-        if is_in_the_way || self.coming.saturating_add(bytes) > all / 2 {
+        let is_too_much = self.limits.disk > 0 && !self.may_hold(device, bytes);
+        if is_too_much || self.coming.saturating_add(bytes) > all / 2 {
             return None;
         }
         self.coming += bytes;
+        if self.limits.disk > 0 {
+            *self.held_by.entry(device).or_default() += bytes;
+        }
         Some(self.shrink())
     }
 
-    /// Whether a file of so many bytes may be read for a device.
+    /// Whether a file of so many bytes may come or be read for a device.
     pub(super) fn may_hold(&self, device: DeviceId, bytes: u64) -> bool {
         let held = self.held_by.get(&device).copied().unwrap_or(0);
-        held.saturating_add(bytes) <= self.limits.disk / HELD_PART
+        let read: u64 = self.held.values().map(|held| held.bytes).sum();
+        let rest = self.limits.disk.saturating_sub(read).saturating_sub(self.coming);
+        held.saturating_add(bytes) <= rest / HELD_PART
     }
 
     /// A file is read for this device until it is [let go](Self::let_go). `bytes`: what it takes, if an entry has it; one that is coming has none yet.
@@ -260,8 +264,8 @@ impl<T: Clone> Index<T> {
     }
 
     /// A file that was coming has so many bytes, which do not come any more. They count until it is let go, or an entry has it.
-    pub(super) fn leave(&mut self, number: u64, bytes: u64) {
-        self.release(bytes);
+    pub(super) fn leave(&mut self, device: DeviceId, number: u64, bytes: u64) {
+        self.release(device, bytes);
         self.set_held(number, bytes, false);
     }
 
@@ -288,8 +292,11 @@ impl<T: Clone> Index<T> {
     }
 
     /// So many bytes do not come any more, or have come.
-    pub(super) fn release(&mut self, bytes: u64) {
+    pub(super) fn release(&mut self, device: DeviceId, bytes: u64) {
         self.coming -= bytes.min(self.coming);
+        if self.limits.disk > 0 {
+            self.less_of(device, bytes);
+        }
     }
 
     /// Removes an entry. Returns its file.
@@ -421,7 +428,7 @@ mod tests {
     }
 
     impl<T: Clone> Index<T> {
-        fn check(&self) {
+        fn check(&self, coming: &HashMap<DeviceId, u64>) {
             let disk: u64 = self.slots.values().filter_map(|slot| slot.disk).map(|disk| disk.bytes).sum();
             let memory: u64 = self.slots.values().filter_map(|slot| slot.memory.as_ref()).map(|kept| kept.0).sum();
             assert_eq!((self.disk, self.memory), (disk, memory));
@@ -432,7 +439,7 @@ mod tests {
             assert!(
                 self.held.iter().all(|(number, held)| !held.readers.is_empty() && held.is_kept == is_kept(*number))
             );
-            let mut held_by = HashMap::<DeviceId, u64>::new();
+            let mut held_by = coming.clone();
             for held in self.held.values() {
                 held.readers.iter().for_each(|reader| *held_by.entry(*reader).or_default() += held.bytes);
             }
@@ -453,6 +460,12 @@ mod tests {
                 }
             }
         }
+    }
+
+    fn coming(reserved: &[(DeviceId, u64)]) -> HashMap<DeviceId, u64> {
+        let mut coming = HashMap::new();
+        reserved.iter().for_each(|(device, bytes)| *coming.entry(*device).or_default() += bytes);
+        coming
     }
 
     #[test]
@@ -484,16 +497,22 @@ mod tests {
                     0..3 => {
                         number += 1;
                         let bytes = 1 + rng.next_u64() % 120;
-                        let room = (rng.next_u32() % 4 > 0).then(|| index.reserve(bytes)).flatten();
+                        let device = DeviceId([(rng.next_u32() % 3) as u8; 20]);
+                        let room = (rng.next_u32() % 4 > 0).then(|| index.reserve(device, bytes)).flatten();
                         let disk = room.as_ref().and_then(|_| on_disk(number, bytes));
                         if disk.is_some() && rng.next_u32() % 4 == 0 {
                             // It was read while it came.
-                            let reader = DeviceId([0; 20]);
-                            index.hold(number, reader, None);
-                            readers.push((number, reader));
-                            index.leave(number, bytes);
+                            index.hold(number, device, None);
+                            readers.push((number, device));
+                            index.leave(device, number, bytes);
+                            if rng.next_u32() % 4 == 0 {
+                                // It is not kept after all.
+                                assert!(room.unwrap_or_default().iter().all(|file| files.remove(file)), "seed {seed}");
+                                index.check(&coming(&reserved));
+                                continue;
+                            }
                         } else {
-                            disk.iter().for_each(|disk| index.release(disk.bytes));
+                            disk.iter().for_each(|disk| index.release(device, disk.bytes));
                         }
                         files.extend(disk.map(|disk| disk.number));
                         let memory = (rng.next_u32() % 2 > 0).then(|| (1 + rng.next_u64() % 90, number));
@@ -511,13 +530,13 @@ mod tests {
                     }
                     4 => index.remove_target(selector(uri, None).target),
                     5 => {
-                        let bytes = rng.next_u64() % 300;
-                        let may = index.reserve(bytes);
-                        reserved.extend(may.as_ref().map(|_| bytes));
+                        let (device, bytes) = (DeviceId([(rng.next_u32() % 3) as u8; 20]), rng.next_u64() % 150);
+                        let may = index.reserve(device, bytes);
+                        reserved.extend(may.as_ref().map(|_| (device, bytes)));
                         may.unwrap_or_default()
                     }
                     6 => {
-                        reserved.pop().into_iter().for_each(|bytes| index.release(bytes));
+                        reserved.pop().into_iter().for_each(|(device, bytes)| index.release(device, bytes));
                         Vec::new()
                     }
                     _ => {
@@ -528,7 +547,7 @@ mod tests {
                 for file in gone {
                     assert!(files.remove(&file), "seed {seed}: {file} goes twice");
                 }
-                index.check();
+                index.check(&coming(&reserved));
                 assert_eq!(files.len(), index.on_disk.len(), "seed {seed}");
             }
         }
@@ -545,19 +564,32 @@ mod tests {
             assert!(index.may_hold(slow, 100));
             index.hold(number, slow, Some(100));
         }
-        assert!(!index.may_hold(slow, 100) && index.may_hold(other, 100), "a quarter of the whole");
-        assert_eq!(index.reserve(100), Some(vec![2]), "what is read stays");
-        index.release(100);
+        assert!(!index.may_hold(slow, 100) && index.may_hold(other, 100), "a quarter of the rest");
+        assert_eq!(index.reserve(other, 100), Some(vec![2]), "what is read stays");
+        assert!(!index.may_hold(other, 100), "what comes counts, too");
+        index.release(other, 100);
         index.remove_target(selector(0, None).target);
         assert_eq!((index.usage(), index.lingering), ((900, 0, 8), 100), "its bytes are there still");
         for number in 3..10 {
-            index.hold(number, other, Some(100));
+            index.hold(number, DeviceId([number as u8; 20]), Some(100));
         }
-        assert_eq!(index.reserve(200), None, "there is nothing that could make way");
-        assert_eq!(index.usage().2, 8, "and nothing has");
+        assert_eq!(index.reserve(other, 30), None, "it would leave nothing");
+        assert_eq!(index.usage().2, 8, "and nothing has made way");
         index.let_go(0, slow);
         assert_eq!((index.usage(), index.lingering), ((800, 0, 8), 0));
-        assert_eq!(index.reserve(200), Some(Vec::new()));
+        assert_eq!(index.reserve(other, 50), Some(Vec::new()));
+        assert_eq!(index.reserve(other, 10), None);
+    }
+
+    /// Several began at once, each of which might have come alone.
+    #[test]
+    fn what_comes_for_devices_leaves_room_to_the_next() {
+        let mut index = Index::<u64>::new(LIMITS);
+        let had = (0..4).map(|id| {
+            let device = DeviceId([id; 20]);
+            (0..1_000).take_while(|_| index.reserve(device, 1).is_some()).count()
+        });
+        assert_eq!(had.collect::<Vec<_>>(), [200, 160, 128, 12], "and half of all at most");
     }
 
     #[test]

@@ -74,8 +74,8 @@ impl Drop for Room {
         let mut index = self.index.lock();
         match self.number {
             // Others may read it still.
-            Some(number) => index.leave(number, self.bytes),
-            None => index.release(self.bytes),
+            Some(number) => index.leave(self.device, number, self.bytes),
+            None => index.release(self.device, self.bytes),
         }
     }
 }
@@ -231,9 +231,6 @@ impl Library {
     pub(super) async fn make_file(&self, room: &mut Room) -> bool {
         let (Some(disk), Some(place)) = (self.disk.clone(), room.place.take()) else { return false };
         let (bytes, device, index) = (room.bytes, room.device, self.index.clone());
-        if !index.lock().may_hold(device, bytes) {
-            return false;
-        }
         let hold = move |number| {
             index.lock().hold(number, device, None);
             Some(Box::new(Hold { index, number, device }) as Counted)
@@ -246,7 +243,7 @@ impl Library {
 
     /// Has more room for a body than it had. Whether there is any.
     pub(super) async fn grow(&self, room: &mut Room, bytes: u64) -> bool {
-        let Some(gone) = self.index.lock().reserve(bytes) else { return false };
+        let Some(gone) = self.index.lock().reserve(room.device, bytes) else { return false };
         let from = room.bytes;
         room.bytes += bytes;
         let Some(disk) = self.disk.clone() else { return true };
@@ -492,15 +489,15 @@ mod tests {
         for config in [CacheConfig { disk: 8 << 20, memory: 0 }, CacheConfig { disk: 0, memory: 8 << 20 }] {
             let folder = tempfile::tempdir().unwrap();
             let library = open(config, folder.path());
-            let mut rooms: Vec<_> = (0..4).map(|_| library.room(DEVICE)).collect();
+            let mut rooms: Vec<_> = (0..4).map(|id| library.room(DeviceId([id; 20]))).collect();
             for room in &mut rooms {
                 assert!(library.grow(room, 1 << 20).await);
             }
             assert!(!library.grow(&mut rooms[0], 1).await);
             rooms.pop();
-            assert!(library.grow(&mut rooms[0], 1 << 20).await);
+            assert!(library.grow(&mut library.room(DeviceId([4; 20])), 1 << 20).await);
             rooms.clear();
-            assert!(library.grow(&mut library.room(DEVICE), 4 << 20).await);
+            assert!(library.grow(&mut library.room(DEVICE), 2 << 20).await);
         }
     }
 }

@@ -8,7 +8,7 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What a client says first (RFC 9113 §3.4), in bytes.
@@ -32,6 +32,9 @@ const OTHERS: Allowance = Allowance { left: 1_024, most: 8_192, a_second: 200 };
 
 /// With each request so many more may come.
 const OTHERS_OF_REQUEST: u64 = 4;
+
+/// With each piece of a request's body so many more may come: some servers say of each that it was taken, for its stream and for the connection.
+const OTHERS_OF_PIECE: u64 = 2;
 
 /// With so many bytes of a request's body one more may come.
 const BYTES_OF_OTHER: u64 = 1 << 10;
@@ -124,7 +127,7 @@ impl Account {
             }
             DATA => {
                 *sent_bytes += len;
-                others.earn(*sent_bytes / BYTES_OF_OTHER);
+                others.earn(OTHERS_OF_PIECE + *sent_bytes / BYTES_OF_OTHER);
                 *sent_bytes %= BYTES_OF_OTHER;
             }
             _ => {}
@@ -135,7 +138,7 @@ impl Account {
     fn came(&mut self, bytes: &[u8], now: Instant) -> bool {
         let seconds = now.saturating_duration_since(self.at).as_secs();
         if seconds > 0 {
-            self.at = now;
+            self.at += Duration::from_secs(seconds);
             self.heads.earn(seconds.saturating_mul(self.heads.a_second));
             self.others.earn(seconds.saturating_mul(self.others.a_second));
         }
@@ -196,7 +199,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameLimit<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn frame(kind: u8, len: usize) -> Vec<u8> {
         let head = [(len >> 16) as u8, (len >> 8) as u8, len as u8, kind, 0, 0, 0, 0, 1];
@@ -231,6 +233,23 @@ mod tests {
             let answer = [frame(8, 4), frame(8, 4), frame(HEADERS, 9), frame(HEADERS, 9), frame(DATA, 1_000)].concat();
             assert!(account.came(&[answer, frame(HEADERS, 9), frame(3, 4)].concat(), now));
         }
+    }
+
+    #[test]
+    fn an_upload_in_small_pieces_may_have_each_taken_twice() {
+        let now = Instant::now();
+        let mut account = Account::new(now);
+        account.sent(&[&[0; PREFACE][..], &frame(HEADERS, 20)].concat());
+        for _ in 0..100_000 {
+            account.sent(&frame(DATA, 1));
+            assert!(account.came(&[frame(8, 4), frame(8, 4)].concat(), now));
+        }
+        // Half seconds are not lost.
+        let mut account = Account { others: Allowance { left: 0, ..OTHERS }, ..Account::new(now) };
+        for seconds in [1_999, 3_998, 5_997, 7_996] {
+            account.came(&[], now + Duration::from_millis(seconds));
+        }
+        assert_eq!(account.others.left, 7 * OTHERS.a_second);
     }
 
     #[test]
