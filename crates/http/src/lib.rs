@@ -4,6 +4,7 @@
 //! - [`Server`]: a bounded HTTP/1.1 server loop over TCP or TLS, with graceful shutdown.
 //! - [`Interim`]: interim answers, such as 104.
 //! - [`Presence`]: has a request end when its client leaves.
+//! - [`Joined`]: a body whose short pieces are joined.
 //! - [`RequestBody`]: a request's body, which takes little memory however many come at once.
 //! - [`events`]: an answer that is a stream of server-sent events.
 //! - [`metrics`]: numbers for whoever runs a role, in the text format of Prometheus.
@@ -29,6 +30,7 @@ pub use client::tls;
 pub use hoop_clock::{Clock, Readings};
 pub use message::body::{Body, BodyError, ReadError, empty, full, in_pieces, json, read_limited, streamed};
 pub use message::hop_by_hop::{HOP_BY_HOP, UnclearLength, connection_options, end_hop, settle_length};
+pub use message::joined::Joined;
 pub use message::lines::Lines;
 pub use message::origin::{Origin, OriginError};
 pub use message::problem::{Code, Problem, retry_after};

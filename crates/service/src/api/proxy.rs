@@ -18,7 +18,7 @@ use crate::receive::source::PIECE;
 use crate::replay::application::Application;
 use crate::replay::left_behind::LeftBehind;
 use hoop_http::{
-    Body, Code, HOP_BY_HOP, Late, LeastRate, Lines, PacedBody, Place, Presence, Problem, Shutdown, empty,
+    Body, Code, HOP_BY_HOP, Joined, Late, LeastRate, Lines, PacedBody, Place, Presence, Problem, Shutdown, empty,
     settle_length, streamed,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
@@ -130,9 +130,9 @@ impl Proxy {
         Ok(response.map(|body| ends.unless_read(body)))
     }
 
-    /// The request with a body that ends early if its sender is too slow, and who says so.
+    /// The request with a body in few pieces that ends early if its sender is too slow, and who says so.
     fn paced(&self, request: Request<Incoming>, place: Option<Place>) -> (Request<Body>, Late) {
-        let request = request.map(|body| PacedBody::new(body, self.pace, place));
+        let request = request.map(|body| PacedBody::new(Joined::new(body), self.pace, place));
         let late = request.body().late();
         (request.map(streamed), late)
     }

@@ -439,3 +439,17 @@ async fn a_client_that_waits_for_leave_gets_it_once_the_application_listens() {
     application.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
     assert!(read_until(&mut client, b"\r\n\r\n").await.starts_with(b"HTTP/1.1 204"));
 }
+
+#[tokio::test]
+async fn short_chunks_reach_the_application_joined() {
+    let (listener, sidecar) = played().await;
+    let mut client = TcpStream::connect(sidecar.address).await.unwrap();
+    let head = "POST /up HTTP/1.1\r\nHost: photos.example\r\nTransfer-Encoding: chunked\r\n\r\n";
+    client.write_all(&[head.as_bytes(), &b"1\r\nx\r\n".repeat(20_000), b"0\r\n\r\n"].concat()).await.unwrap();
+    let (mut application, _) = listener.accept().await.unwrap();
+    let came = read_until(&mut application, b"\r\n0\r\n\r\n").await;
+    let body = &came[came.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4..];
+    assert_eq!(body.iter().filter(|byte| **byte == b'x').count(), 20_000);
+    let chunks = body.iter().filter(|byte| **byte == b'\n').count() / 2;
+    assert!(chunks < 2_000, "{chunks} chunks");
+}
