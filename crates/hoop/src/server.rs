@@ -56,10 +56,15 @@ pub fn run_flows_with_powers<T>(work: impl Future<Output = Result<T, Failure>>) 
     run_flows_on(flow_runtime(|| {})?, work)
 }
 
+/// How long what is under way may take to end.
+#[cfg(feature = "flow")]
+const SHUTDOWN_MAX: std::time::Duration = std::time::Duration::from_millis(500);
+
 #[cfg(feature = "flow")]
 fn run_flows_on<T>(runtime: Runtime, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let ended = runtime.block_on(work);
-    runtime.shutdown_background();
+    // What is under way is dropped, and may be written down. A lookup that hangs is not waited for.
+    runtime.shutdown_timeout(SHUTDOWN_MAX);
     ended
 }
 

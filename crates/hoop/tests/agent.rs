@@ -299,12 +299,29 @@ fn a_relay_that_is_told_so_logs_who_went_where_and_how_it_ended() {
 }
 
 #[test]
+fn what_a_relay_carries_when_it_is_stopped_is_logged_as_ended_by_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (relay, mut log) = relay_and_log(folder.path(), &["--allow", "127.0.0.1", "--access-log", "--log-json"]);
+    let (_agent, address) = agent(folder.path(), &[]);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = silent.local_addr().unwrap();
+    let mut program = std::net::TcpStream::connect(address).unwrap();
+    program.write_all(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").as_bytes()).unwrap();
+    let _accepted = silent.accept().unwrap();
+    let stopped = Command::new("kill").args(["-TERM", &relay.0.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    let line = access(&mut log);
+    assert_eq!((line["to"].as_str(), line["end"].as_str()), (Some(&to.to_string()[..]), Some("relay")));
+}
+
+#[test]
 fn a_relay_writes_down_nothing_of_where_devices_go_unless_it_is_told_to() {
     let folder = tempfile::tempdir().unwrap();
     let (relay, mut log) = relay_and_log(folder.path(), &["--allow", "127.0.0.1", "--log-json"]);
     let ((_agent, address), web) = (agent(folder.path(), &[]), web());
     in_shell(folder.path(), address, &format!("curl -sS http://{web}/path"));
-    drop(relay);
+    let stopped = Command::new("kill").args(["-TERM", &relay.0.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
     let mut all = String::new();
     log.read_to_string(&mut all).unwrap();
     assert!(!all.contains("/path") && !all.contains(&web.to_string()), "{all}");

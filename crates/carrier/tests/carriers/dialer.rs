@@ -4,8 +4,8 @@ use crate::common::{
     NAME, TLS, V4, V6, Way, lane, quic_device, quic_listener, soon, websocket_device, websocket_listener,
 };
 use hoop_carrier::{
-    Carrier, Dialer, Kind, Local, QuicDevice, QuicLimits, QuicListener, QuicOptions, SILENCE, ServerAddress,
-    WebSocketLimits, WebSocketListener, WebSocketOptions,
+    Carrier, Dialer, FrontAddress, Kind, Local, QuicDevice, QuicLimits, QuicListener, QuicOptions, SILENCE,
+    ServerAddress, WebSocketLimits, WebSocketListener, WebSocketOptions,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -160,4 +160,16 @@ async fn a_link_that_comes_up_moves_carriers_to_a_fresh_socket() {
     dialer.link_is_up().expect("a socket");
     soon(lane(&*carrier, &at_server)).await;
     assert_ne!(at_server.peer(), before);
+}
+
+#[tokio::test]
+async fn a_front_that_is_not_found_is_named_and_keeps_quic_waiting_for_a_moment_only() {
+    let (quic, websocket) = both(V4).await;
+    let front = Some(FrontAddress { name: "front.invalid".to_owned(), port: 443 });
+    let to = server(&[V4], quic.local_address().expect("an address").port(), &websocket);
+    let to = ServerAddress { front, ..to };
+    assert_eq!(dial(&dialer(), &to).await.kind(), Kind::Quic);
+    let only = Dialer::new(None, Some(websocket_device(&WebSocketOptions::default())));
+    let error = soon(only.dial("home", &to)).await.expect_err("there is no such name");
+    assert!(error.to_string().starts_with("the web server in front (front.invalid:443): "), "{error}");
 }

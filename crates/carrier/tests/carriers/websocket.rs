@@ -571,3 +571,35 @@ async fn behind_a_web_server_each_client_has_limits_of_its_own() {
     let (ours, theirs) = soon(async { tokio::join!(device.connect(front, NAME), listener.accept()) }).await;
     assert_eq!(ours.expect("a carrier").binding(), theirs.expect("a carrier").binding());
 }
+
+/// Those that wait for a place behind a web server had taken all connections.
+#[tokio::test]
+async fn who_waits_behind_a_web_server_takes_no_connection_of_others() {
+    let limits =
+        WebSocketLimits { handshakes: 8, handshakes_per_peer: 4, connections: 20, ..WebSocketLimits::default() };
+    let options = WebSocketOptions::default();
+    let mut listener = websocket_listener(V4, &options, limits).await;
+    let proxies = vec!["127.0.0.0/8".parse().expect("a network")];
+    let plain = listener.listen_behind(any_port(V4), proxies).await.expect("a listener");
+    let head = request(WEBSOCKET_PATH);
+    let mut silent = Vec::new();
+    for client in 0..60 {
+        let mut stream = TcpStream::connect(plain).await.expect("a connection");
+        let head = head.strip_suffix("\r\n").expect("an empty line");
+        let named = format!("{head}X-Forwarded-For: 192.0.2.{client}\r\n\r\n");
+        stream.write_all(named.as_bytes()).await.expect("it is taken");
+        silent.push(stream);
+    }
+    soon(async {
+        while listener.handshakes() < 8 {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(listener.connections() <= 9, "those with a place, and one that waits: {}", listener.connections());
+    let device = websocket_device(&options);
+    let to = listener.local_address();
+    let (ours, theirs) = soon(async { tokio::join!(device.connect(to, NAME), listener.accept()) }).await;
+    assert_eq!(ours.expect("a carrier").binding(), theirs.expect("a carrier").binding());
+}
