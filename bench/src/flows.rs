@@ -268,6 +268,8 @@ pub fn introduction(address: Ipv4Addr) -> hoop_relay::Introduction {
         host: "01".repeat(20),
         key: "02".repeat(32),
         certificate: Some(authority()),
+        front: None,
+        front_certificate: None,
     }
 }
 

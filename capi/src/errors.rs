@@ -32,6 +32,7 @@ pub fn introduction_number(error: &IntroductionError) -> Errno {
         | IntroductionError::Kind { .. }
         | IntroductionError::Only { .. }
         | IntroductionError::Server(_)
+        | IntroductionError::Front(_)
         | IntroductionError::Certificate(_)
         | IntroductionError::Misfit { .. }
         | IntroductionError::Name { .. }

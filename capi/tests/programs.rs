@@ -173,6 +173,7 @@ fn a_ported_downloader_reaches_a_server_without_flows_through_a_relay() {
         let cache = CacheConfig::default();
         let config = RelayConfig {
             listen,
+            plain_listen: None,
             certificate,
             key,
             devices,
@@ -182,6 +183,7 @@ fn a_ported_downloader_reaches_a_server_without_flows_through_a_relay() {
             store: None,
             cache,
             admin: None,
+            access_log: false,
         };
         let relay = Relay::bind(&config).await.unwrap();
         let port = relay.address().port();

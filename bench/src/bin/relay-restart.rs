@@ -266,6 +266,8 @@ async fn devices() {
             host: host(number),
             key: key(number),
             certificate: Some(authority.clone()),
+            front: None,
+            front_certificate: None,
         };
         // Few destinations: a machine has so many ports towards each.
         let to = format!("connect:127.0.0.{}:{}", 1 + number % 8, to.port());

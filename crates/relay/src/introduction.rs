@@ -568,7 +568,7 @@ pub struct NewDevice<'a> {
     pub front_certificate: Option<String>,
     /// What it is called in the server's file.
     pub name: Option<&'a str>,
-    /// Whose the server's file becomes, user and group, which takes root. None: as [`replace`] has it.
+    /// Whose the server's file becomes, user and group, which takes root. None: it stays whose it is, or becomes yours.
     pub owner: Option<(u32, u32)>,
 }
 

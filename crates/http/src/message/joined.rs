@@ -21,7 +21,7 @@ const TURNS: usize = 64;
 /// Another body, of which short pieces that have come already are joined: each piece costs whoever passes it on the
 /// same, however short it is. No time is waited for more. All other frames stay where they were among the bytes.
 ///
-/// Bounds: [`JOINED`] and [`SHORT`] bytes, and the frame that came after them.
+/// Bounds: `JOINED` and `SHORT` bytes, and the frame that came after them.
 #[derive(Debug)]
 pub struct Joined<B: Body> {
     body: B,
