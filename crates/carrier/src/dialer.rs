@@ -182,7 +182,7 @@ impl Dialer {
     /// Returns once the network carries again, after it carried nothing: to be awaited beside [`Dialer::dial`], which waits longer the longer it is dark. Then
     /// [`link_is_up`](Self::link_is_up) is true, and dialling is begun anew. It never returns where the network carries all along and something else is wrong.
     ///
-    /// It asks for a TCP connection to the server's port of WebSocket, or to the proxy, and says nothing on it: by each family of addresses, some five times a second for ten minutes, and
+    /// It asks for a TCP connection to the server's port of WebSocket, or to the web server in front or the proxy, and says nothing on it: by each family of addresses, some five times a second for ten minutes, and
     /// then every six seconds. Without WebSocket there is nothing to ask, and it never returns.
     pub async fn until_reachable(&self, server: &ServerAddress, mut jitter: impl FnMut() -> u32) {
         let Some(websocket) = &self.websocket else { return std::future::pending().await };
