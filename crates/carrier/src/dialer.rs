@@ -272,10 +272,11 @@ impl Dialer {
             true => timeout(NAME_MAX, &mut looking).await.unwrap_or(Ok(Ok(()))),
             false => looking.await,
         };
-        let failed = looked.map_err(io::Error::other).flatten().err();
+        // A proxy looks it up by itself.
+        let failed = looked.map_err(io::Error::other).flatten().err().filter(|_| !self.has_proxy());
         let failed = failed.map(|source| io::Error::new(source.kind(), FrontFailed { name, port, source }));
         match (quic, failed) {
-            (Err(_), Some(error)) if !self.has_proxy() => Err(error),
+            (Err(_), Some(error)) => Err(error),
             (quic, failed) => {
                 let websocket = if failed.is_none() { self.found().websocket.clone() } else { Vec::new() };
                 Ok((Found { quic: quic.unwrap_or_default(), websocket }, failed))

@@ -3,7 +3,7 @@
 //! What carries a flow says to the flow's line what is asked and answered ([`asked`], [`answered`]), wherever it learns of it: the line is the task's.
 
 use hoop_endpoint::{FlowError, FlowStream, FlowTally, Status, ended};
-use http::{Method, StatusCode, Uri, uri};
+use http::{Method, StatusCode, Uri};
 use std::cell::RefCell;
 use std::time::Instant;
 use tokio::sync::watch;
@@ -55,7 +55,7 @@ pub(crate) enum Kind {
 struct Line {
     kind: Kind,
     device: String,
-    /// `HOST:PORT` of a connection, or the URL without its query, which may hold secrets.
+    /// `HOST:PORT` of a connection, or the URL without what may hold secrets.
     to: String,
     method: Option<Method>,
     status: Option<StatusCode>,
@@ -133,7 +133,7 @@ fn tell(say: impl FnOnce(&mut Line)) {
 pub(super) fn asked(method: &Method, uri: &Uri) {
     tell(|line| {
         line.method = Some(method.clone());
-        line.to = without_query(uri).chars().take(TO_MAX).collect();
+        line.to = without_secrets(uri).chars().take(TO_MAX).collect();
     });
 }
 
@@ -152,11 +152,11 @@ pub(super) fn ended_with(code: u64) {
     tell(|line| line.code = Some(code));
 }
 
-fn without_query(uri: &Uri) -> String {
-    let mut parts = uri.clone().into_parts();
-    let path = uri::PathAndQuery::try_from(uri.path()).ok();
-    parts.path_and_query = path;
-    Uri::from_parts(parts).map_or_else(|_| String::new(), |uri| uri.to_string())
+/// An address without its query, and without a name and a password before the host.
+fn without_secrets(uri: &Uri) -> String {
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{}://{host}{}", uri.scheme_str().unwrap_or_default(), uri.path())
 }
 
 #[cfg(test)]
@@ -164,13 +164,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_in_a_query_is_not_written_down() {
+    fn what_stands_in_a_query_or_before_the_host_is_not_written_down() {
         for (uri, is) in [
             ("http://a.example/b?token=secret", "http://a.example/b"),
             ("https://a.example:8443/?q", "https://a.example:8443/"),
             ("http://a.example/%20", "http://a.example/%20"),
+            ("http://me:secret@a.example:81/b", "http://a.example:81/b"),
+            ("http://[2001:db8::1]:81/", "http://[2001:db8::1]:81/"),
         ] {
-            assert_eq!(without_query(&uri.parse().unwrap()), is);
+            assert_eq!(without_secrets(&uri.parse().unwrap()), is);
         }
     }
 }

@@ -104,11 +104,10 @@ impl Disk {
         self.folder.join(format!("{number:016x}.{kind}"))
     }
 
-    /// Makes the file of an entry that is to come. `bytes`: how long it will be, as far as that is known. `place`: none, if it is open for a moment. None: there is no room.
+    /// Makes the file of an entry that is to come. `bytes`: how long it will be, as far as that is known. `place`: none, if it is open for a moment. `counted`: what counts it by its number until it is closed. None: there is no room.
     ///
     /// # Errors
     /// If the disk fails.
-    /// `counted`: what counts it by its number until it is closed.
     pub(super) fn create(
         &self,
         bytes: u64,

@@ -74,7 +74,8 @@ pub(super) struct Index<T> {
     devices: HashMap<DeviceId, u64>,
     /// Files that are read, by their numbers.
     held: HashMap<u64, Held>,
-    /// Bytes of those that no entry has any more.
+    /// Bytes of them, and of those among them that no entry has any more.
+    read: u64,
     lingering: u64,
     /// Bytes on disk that come or are read for each device.
     held_by: HashMap<DeviceId, u64>,
@@ -106,6 +107,7 @@ impl<T: Clone> Index<T> {
             coming: 0,
             devices: HashMap::new(),
             held: HashMap::new(),
+            read: 0,
             lingering: 0,
             held_by: HashMap::new(),
             putting: BTreeMap::new(),
@@ -231,8 +233,7 @@ impl<T: Clone> Index<T> {
     /// Whether a file of so many bytes may come or be read for a device.
     pub(super) fn may_hold(&self, device: DeviceId, bytes: u64) -> bool {
         let held = self.held_by.get(&device).copied().unwrap_or(0);
-        let read: u64 = self.held.values().map(|held| held.bytes).sum();
-        let rest = self.limits.disk.saturating_sub(read).saturating_sub(self.coming);
+        let rest = self.limits.disk.saturating_sub(self.read).saturating_sub(self.coming);
         held.saturating_add(bytes) <= rest / HELD_PART
     }
 
@@ -259,6 +260,7 @@ impl<T: Clone> Index<T> {
             && is_unread(held.get_mut())
         {
             let held = held.remove();
+            self.read -= held.bytes;
             self.lingering -= if held.is_kept { 0 } else { held.bytes };
         }
     }
@@ -275,6 +277,7 @@ impl<T: Clone> Index<T> {
         let before = if held.is_kept { 0 } else { held.bytes };
         let after = if is_kept { 0 } else { bytes };
         self.lingering = self.lingering - before + after;
+        self.read = self.read - held.bytes + bytes;
         for reader in &held.readers {
             let of_device = self.held_by.entry(*reader).or_default();
             *of_device = of_device.saturating_sub(held.bytes) + bytes;
@@ -433,7 +436,8 @@ mod tests {
             let memory: u64 = self.slots.values().filter_map(|slot| slot.memory.as_ref()).map(|kept| kept.0).sum();
             assert_eq!((self.disk, self.memory), (disk, memory));
             let lingering: u64 = self.held.values().filter(|held| !held.is_kept).map(|held| held.bytes).sum();
-            assert_eq!(self.lingering, lingering);
+            let read: u64 = self.held.values().map(|held| held.bytes).sum();
+            assert_eq!((self.read, self.lingering), (read, lingering));
             let is_kept =
                 |number: u64| self.slots.values().any(|slot| slot.disk.is_some_and(|disk| disk.number == number));
             assert!(
