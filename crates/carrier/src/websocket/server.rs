@@ -128,8 +128,8 @@ impl WebSocketListener {
     }
 
     /// Listens at another `address`, too, without TLS: for web servers that end TLS in front, and pass WebSockets on. Proofs are bound by nonces there ([`BoundBy::Nonces`]). Only who comes
-    /// from `proxies` is heard. A peer is then the client that they name (`X-Forwarded-For`, or `Forwarded` of RFC 7239), and theirs are limits, or the proxy itself if it names none. The limits
-    /// are of both addresses together. Returns where it listens; within a tokio runtime.
+    /// from `proxies` is heard. The peer whose limits count is the client that a proxy names (`X-Forwarded-For`, or `Forwarded` of RFC 7239), or the proxy itself if it names none. The limits
+    /// hold for both addresses together. Returns where it listens; within a tokio runtime.
     ///
     /// # Errors
     /// If the socket cannot be had.
