@@ -1,10 +1,8 @@
 //! Where a program wants to go: [`Destination`].
 
+use hoop_relay::is_host_name;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
-
-/// The longest name of a host, in bytes: as much as a flow's service has room for. The DNS has room for 253.
-const NAME_MAX: usize = 241;
 
 /// A host and a port. The relay looks names up.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,7 +24,7 @@ impl Destination {
             Some(v6) => Host::Address(v6.parse::<Ipv6Addr>().ok()?.into()),
             None => match host.parse() {
                 Ok(address) => Host::Address(address),
-                Err(_) => Host::Name(name(host)?.to_owned()),
+                Err(_) => Host::Name(is_host_name(host).then(|| host.to_owned())?),
             },
         };
         (port != 0).then_some(Self { host, port })
@@ -75,18 +73,6 @@ impl Destination {
     pub(crate) const fn is_name(&self) -> bool {
         matches!(self.host, Host::Name(_))
     }
-}
-
-/// A host's name: letters, digits, hyphens, underscores and dots. Names in other letters come in their ASCII form (RFC 5891 §4.4).
-fn name(name: &str) -> Option<&str> {
-    let is_label = |label: &str| !label.is_empty() && label.len() <= 63;
-    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let labels = name.strip_suffix('.').unwrap_or(name);
-    let is_name = labels.len() <= NAME_MAX && labels.split('.').all(is_label) && name.bytes().all(is_of_name);
-    // Some resolvers take `10.1`, `0x7f.1` and `2130706433` for addresses (inet_aton): the relay's rules are for what was written.
-    let last = labels.rsplit('.').next().unwrap_or_default();
-    let is_number = last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x") || last.starts_with("0X");
-    (is_name && !is_number).then_some(name)
 }
 
 impl fmt::Display for Destination {

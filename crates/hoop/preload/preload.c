@@ -3,8 +3,10 @@
  * from there as flows. The program's descriptor becomes that connection, so all that works on sockets works on it as before; what asks about addresses or sets options of
  * TCP and IP is answered here. Loopback, link-local addresses and all that is not TCP are left alone.
  *
+ * With HOOP_RUN_REMOTE_DNS names are left to the relay: the agent gives an address that stands for a name, and knows it again when the program connects to it (names.rs).
+ *
  * A connection is made once the relay has reached where the program wants to go. Until then its socket is full, and so not writable, of bytes that the agent takes out when it is
- * made. If it fails the agent breaks it off: it is readable, writable and has an error, as TCP would be, and which error that is the agent is asked (verdicts.rs). With
+ * made. If it fails the agent breaks it off: it is readable, writable and has an error, as TCP would be, and which error that is the agent is asked (results.rs). With
  * HOOP_RUN_EARLY a connection is made at once.
  *
  * There is no lock and no table here. Which address the program asked for is the connection's own name, in the abstract namespace of Unix sockets: it goes where the
@@ -16,6 +18,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -24,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -59,10 +63,11 @@ struct name {
 /* Behind the agent's path: where it is asked how an attempt to connect has ended. */
 #define ASKED ".asked"
 
-/* How it is asked, and the answer to what it does not know (crates/relay, verdicts.rs). */
+/* How it is asked, and the answer to what it does not know (crates/relay, results.rs). */
 #define ASK_NOW '?'
 #define ASK_END 'w'
 #define ASK_AGAIN 'c'
+#define ASK_NAME 'n'
 #define UNKNOWN (-1)
 
 /* Sets of epoll that one descriptor is moved within; more forget it. */
@@ -80,6 +85,9 @@ static struct sockaddr_un asked;
 /* Connections are made at once. */
 static bool is_early;
 
+/* Names are looked up by the relay. */
+static bool is_remote_dns;
+
 /* What other users say to the agent (root's programs become others): a space and the key, or nothing. */
 static char key[1 + 32 + 1];
 
@@ -89,6 +97,11 @@ static atomic_bool is_watched;
 static struct {
     __typeof__(&connect) connect;
     __typeof__(&epoll_ctl) epoll_ctl;
+    __typeof__(&getaddrinfo) getaddrinfo;
+    __typeof__(&gethostbyname) gethostbyname;
+    __typeof__(&gethostbyname2) gethostbyname2;
+    __typeof__(&gethostbyname_r) gethostbyname_r;
+    __typeof__(&gethostbyname2_r) gethostbyname2_r;
     __typeof__(&getpeername) getpeername;
     __typeof__(&getsockname) getsockname;
     __typeof__(&getsockopt) getsockopt;
@@ -115,6 +128,11 @@ __attribute__((constructor(101))) static void begin(void) {
     const char *path = getenv("HOOP_RUN_SOCKET");
     if (real.sendmmsg) return;
     real.connect = next("connect");
+    real.getaddrinfo = next("getaddrinfo");
+    real.gethostbyname = next("gethostbyname");
+    real.gethostbyname2 = next("gethostbyname2");
+    real.gethostbyname_r = next("gethostbyname_r");
+    real.gethostbyname2_r = next("gethostbyname2_r");
     real.getpeername = next("getpeername");
     real.getsockname = next("getsockname");
     real.getsockopt = next("getsockopt");
@@ -134,6 +152,7 @@ __attribute__((constructor(101))) static void begin(void) {
         agent.sun_family = asked.sun_family = AF_UNIX;
     }
     is_early = getenv("HOOP_RUN_EARLY") != NULL;
+    is_remote_dns = getenv("HOOP_RUN_REMOTE_DNS") != NULL;
     const char *said = getenv("HOOP_RUN_KEY");
     if (said && strlen(said) == sizeof key - 2) {
         key[0] = ' ';
@@ -249,23 +268,25 @@ static bool send_all(int fd, const char *data, size_t size) {
     return true;
 }
 
+/* The longest name of a host that is asked for; none is longer (RFC 1035, section 2.3.4). */
+#define NAME_MAX_BYTES 255
+
 /*
- * Asks the agent how an attempt to connect is, or ends. Where it ends is waited for as `connect` waits: a signal whose handler is to restart calls does not end that. False, with
- * errno: EINTR; EAGAIN after `patience`; ENETDOWN if there is no agent any more.
+ * Asks the agent: about the attempt to connect with this number, or for the address of a name. Where an attempt ends is waited for as `connect` waits: a signal whose handler is to
+ * restart calls does not end that. False, with errno: EINTR; EAGAIN after `patience`; ENETDOWN if there is no agent any more.
  */
-static bool ask(int fd, char how, const struct timeval *patience, int *answer) {
-    struct name begins;
-    struct sockaddr_storage known;
-    char question[1 + sizeof begins.unlike + sizeof key] = {how};
-    size_t asks = 1 + sizeof begins.unlike;
+static bool ask_agent(char how, const unsigned char number[8], const char *host, const struct timeval *patience, int *answer) {
+    char question[1 + 8 + sizeof key + NAME_MAX_BYTES] = {how};
+    size_t asks = 1 + 8;
     int before = errno;
     errno = ENETDOWN;
-    if (!named(fd, &begins, &known)) return false;
-    memcpy(question + 1, begins.unlike, sizeof begins.unlike);
+    memcpy(question + 1, number, 8);
     if (*key) {
         memcpy(question + asks, key + 1, sizeof key - 2);
         asks += sizeof key - 2;
     }
+    memcpy(question + asks, host, strlen(host));
+    asks += strlen(host);
     int asking = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (asking < 0) return false;
     ssize_t told = -1;
@@ -279,6 +300,104 @@ static bool ask(int fd, char how, const struct timeval *patience, int *answer) {
     close(asking);
     errno = told == sizeof *answer ? before : error;
     return told == sizeof *answer;
+}
+
+/* Asks the agent how an attempt to connect is, or ends. */
+static bool ask(int fd, char how, const struct timeval *patience, int *answer) {
+    struct name begins;
+    struct sockaddr_storage known;
+    if (named(fd, &begins, &known)) return ask_agent(how, begins.unlike, "", patience, answer);
+    errno = ENETDOWN;
+    return false;
+}
+
+/* Whether a name is the relay's to look up. Those without a dot and those in .local are of this network, and localhost is this machine. */
+static bool is_remote(const char *host) {
+    static const char *const here[] = {".local", ".localhost"};
+    struct addrinfo numeric = {.ai_flags = AI_NUMERICHOST}, *found;
+    begin();
+    if (!is_remote_dns || !agent.sun_family || !host) return false;
+    size_t len = strlen(host);
+    while (len > 0 && host[len - 1] == '.') len--;
+    if (!memchr(host, '.', len)) return false;
+    for (size_t i = 0; i < sizeof here / sizeof *here; i++) {
+        size_t ends = strlen(here[i]);
+        if (len >= ends && strncasecmp(host + len - ends, here[i], ends) == 0) return false;
+    }
+    if (real.getaddrinfo(host, NULL, &numeric, &found) != 0) return true;
+    freeaddrinfo(found);
+    return false;
+}
+
+/* The address that stands for a name, as text. 0, or what `getaddrinfo` says then. */
+static int stand_in(const char *host, int family, char text[INET6_ADDRSTRLEN]) {
+    static const char MAPPED[] = "::ffff:";
+    unsigned char number[8] = {strlen(host)};
+    size_t begins = family == AF_INET6 ? strlen(MAPPED) : 0;
+    int address;
+    if (strlen(host) > NAME_MAX_BYTES) return EAI_NONAME;
+    if (!ask_agent(ASK_NAME, number, host, NULL, &address)) return EAI_AGAIN;
+    if (address == 0) return EAI_NONAME;
+    memcpy(text, MAPPED, begins);
+    return inet_ntop(AF_INET, &address, text + begins, INET6_ADDRSTRLEN - begins) ? 0 : EAI_SYSTEM;
+}
+
+/* The address that stands for a name is looked up in its place. Its own name is then the name itself. */
+int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **found) {
+    struct addrinfo numeric = {0};
+    char address[INET6_ADDRSTRLEN];
+    if (!is_remote(host)) return REAL(getaddrinfo)(host, service, hints, found);
+    if (hints) numeric = *hints;
+    if (numeric.ai_flags & AI_NUMERICHOST) return EAI_NONAME;
+    int failed = stand_in(host, numeric.ai_family, address);
+    if (failed) return failed;
+    /* Whether this machine has an address of the family is the relay's affair, too. */
+    numeric.ai_flags = (numeric.ai_flags & ~(AI_ADDRCONFIG | AI_V4MAPPED | AI_ALL)) | AI_NUMERICHOST;
+    failed = real.getaddrinfo(address, service, &numeric, found);
+    if (failed || !(numeric.ai_flags & AI_CANONNAME)) return failed;
+    char *named = strdup(host);
+    if (!named) return 0;
+    /* In musl it is a part of what is found. */
+    if (dlsym(RTLD_DEFAULT, "gnu_get_libc_version")) free((*found)->ai_canonname);
+    (*found)->ai_canonname = named;
+    return 0;
+}
+
+/* What is looked up in a name's place: the name itself, or the text of an address. NULL: there is none, and `h_errno` says why. */
+static const char *in_place_of(const char *host, int family, char text[INET6_ADDRSTRLEN], int *h_error) {
+    if (!is_remote(host)) return host;
+    int failed = stand_in(host, family, text);
+    if (failed) *h_error = failed == EAI_NONAME ? HOST_NOT_FOUND : TRY_AGAIN;
+    return failed ? NULL : text;
+}
+
+/* What older programs call. What they get is called as its address is written. */
+struct hostent *gethostbyname(const char *host) {
+    char text[INET6_ADDRSTRLEN];
+    const char *sought = in_place_of(host, AF_INET, text, &h_errno);
+    return sought ? REAL(gethostbyname)(sought) : NULL;
+}
+
+struct hostent *gethostbyname2(const char *host, int family) {
+    char text[INET6_ADDRSTRLEN];
+    const char *sought = in_place_of(host, family, text, &h_errno);
+    return sought ? REAL(gethostbyname2)(sought, family) : NULL;
+}
+
+int gethostbyname_r(const char *host, struct hostent *entry, char *room, size_t size, struct hostent **found, int *h_error) {
+    char text[INET6_ADDRSTRLEN];
+    const char *sought = in_place_of(host, AF_INET, text, h_error);
+    if (sought) return REAL(gethostbyname_r)(sought, entry, room, size, found, h_error);
+    *found = NULL;
+    return EAGAIN;
+}
+
+int gethostbyname2_r(const char *host, int family, struct hostent *entry, char *room, size_t size, struct hostent **found, int *h_error) {
+    char text[INET6_ADDRSTRLEN];
+    const char *sought = in_place_of(host, family, text, h_error);
+    if (sought) return REAL(gethostbyname2_r)(sought, family, entry, room, size, found, h_error);
+    *found = NULL;
+    return EAGAIN;
 }
 
 /* Whether the relay has reached where a connection goes: one that is full or over may never have been made. */

@@ -75,11 +75,17 @@ fn verdict(destination: &str, decisions: &Decisions) -> Option<i32> {
 /// What became of attempts to connect, by their numbers; and whether `connect` has said so.
 type Verdicts = Arc<(Mutex<HashMap<[u8; 8], (i32, bool)>>, Condvar)>;
 
-/// Answers who asks how an attempt has ended (crates/relay, `verdicts.rs`).
+/// Answers who asks how an attempt has ended (crates/relay, `results.rs`).
 fn answer(mut asking: UnixStream, verdicts: &Verdicts) {
     let mut question = [0; 9];
     asking.read_exact(&mut question).unwrap();
     let [asked, number @ ..] = question;
+    if asked == b'n' {
+        let mut name = vec![0; number[0].into()];
+        asking.read_exact(&mut name).unwrap();
+        let address = if name == b"none.example" { [0; 4] } else { [10, 9, 1, 1] };
+        return asking.write_all(&address).unwrap();
+    }
     let (known, changed) = &**verdicts;
     let mut known = known.lock().unwrap();
     while asked == b'w' && known.get(&number).is_none_or(|(verdict, _)| *verdict == libc::EINPROGRESS) {
@@ -285,6 +291,12 @@ fn signals_and_timeouts_end_connecting_as_in_the_kernel() {
 #[test]
 fn a_connection_is_made_at_once_where_that_is_asked_for() {
     assert_eq!(run_with("early", &["HOOP_RUN_EARLY=1"]), ["10.9.1.1:82"]);
+}
+
+#[test]
+fn names_are_the_agents_to_look_up_where_that_is_asked_for() {
+    assert_eq!(run_with("names", &["HOOP_RUN_REMOTE_DNS=1"]), [SOMEWHERE, "[::ffff:10.9.1.1]:80", SOMEWHERE]);
+    assert_eq!(run("names-left-alone"), [""; 0]);
 }
 
 #[test]

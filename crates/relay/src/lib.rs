@@ -18,6 +18,7 @@ mod wire;
 
 pub use device::connector::{ConnectError, FlowConnector};
 pub use device::link::{Link, LinkError, NetworkPath};
+pub use device::names::is_host_name;
 pub use device::{preload, status};
 pub use hoop_endpoint::FlowOptions;
 pub use hoop_units::Prefix;

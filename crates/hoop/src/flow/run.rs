@@ -45,6 +45,9 @@ pub struct RunFlags {
     /// Tell the program at once that it is connected. This saves a round trip, but a program learns only when it reads that a destination cannot be reached
     #[arg(long)]
     early: bool,
+    /// Leave names to the relay. This needs no DNS server on this network. Names without a dot and those in .local are still looked up here
+    #[arg(long)]
+    remote_dns: bool,
     /// Give up a connection with an error once the relay has been out of reach for this long. Without this option, connections wait
     #[arg(long, value_name = "TIME", requires = "relay")]
     give_up_after: Option<Span>,
@@ -223,7 +226,8 @@ async fn child(flags: &RunFlags, folder: &Folder, told: &mut Option<Instant>) ->
         .args(&flags.program[1..])
         .env("LD_PRELOAD", preload)
         .env("HOOP_RUN_SOCKET", folder.socket())
-        .env_remove("HOOP_RUN_EARLY");
+        .env_remove("HOOP_RUN_EARLY")
+        .env_remove("HOOP_RUN_REMOTE_DNS");
     match &folder.key {
         Some(key) => command.env("HOOP_RUN_KEY", key),
         None => command.env_remove("HOOP_RUN_KEY"),
@@ -234,6 +238,9 @@ async fn child(flags: &RunFlags, folder: &Folder, told: &mut Option<Instant>) ->
     };
     if flags.early {
         command.env("HOOP_RUN_EARLY", "1");
+    }
+    if flags.remote_dns {
+        command.env("HOOP_RUN_REMOTE_DNS", "1");
     }
     // From now on they are the program's, which may say at once that it is there.
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -346,6 +347,45 @@ int main(int count, char **arguments) {
         CHECK(sendmmsg(fd, two, 2, 0) == 1 && two[0].msg_len == 5);
         CHECK(recvfrom(fd, bytes, 5, MSG_WAITALL, (struct sockaddr *)&from, &len) == 5 && len == 0 && !memcmp(bytes, "abcde", 5));
         CHECK(read(pair[0], bytes, 1) == 0);
+    } else if (!strcmp(way, "names")) {
+        struct addrinfo asks = {.ai_flags = AI_CANONNAME | AI_ADDRCONFIG, .ai_socktype = SOCK_STREAM}, *found;
+        CHECK(getaddrinfo("Web.example", "80", &asks, &found) == 0 && !found->ai_next && found->ai_family == AF_INET);
+        CHECK(!strcmp(found->ai_canonname, "Web.example"));
+        int fd = tcp();
+        CHECK(connect(fd, found->ai_addr, found->ai_addrlen) == 0);
+        is_somewhere(fd);
+        freeaddrinfo(found);
+        asks.ai_family = AF_INET6;
+        CHECK(getaddrinfo("web.example", "80", &asks, &found) == 0 && found->ai_family == AF_INET6);
+        fd = socket(AF_INET6, SOCK_STREAM, 0);
+        CHECK(fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0);
+        freeaddrinfo(found);
+        struct sockaddr_in old = SOMEWHERE;
+        struct hostent *entry = gethostbyname("web.example"), room, *into;
+        CHECK(entry && entry->h_addrtype == AF_INET && entry->h_length == 4);
+        memcpy(&old.sin_addr, entry->h_addr_list[0], 4);
+        CHECK(connect(tcp(), (struct sockaddr *)&old, sizeof old) == 0);
+        char text[1024];
+        int why;
+        CHECK(gethostbyname_r("web.example", &room, text, sizeof text, &into, &why) == 0 && into && into->h_length == 4);
+        CHECK(gethostbyname2_r("web.example", AF_INET6, &room, text, sizeof text, &into, &why) == 0 && into && into->h_length == 16);
+        CHECK(gethostbyname2("web.example", AF_INET) != NULL);
+        CHECK(gethostbyname("none.example") == NULL && h_errno == HOST_NOT_FOUND);
+        CHECK(gethostbyname_r("none.example", &room, text, sizeof text, &into, &why) != 0 && !into && why == HOST_NOT_FOUND);
+        CHECK(getaddrinfo("none.example", "80", NULL, &found) == EAI_NONAME);
+        asks.ai_flags = AI_NUMERICHOST;
+        CHECK(getaddrinfo("web.example", "80", &asks, &found) == EAI_NONAME);
+        /* Addresses stay what they are, and localhost is this machine. */
+        CHECK(getaddrinfo("10.9.2.2", "80", NULL, &found) == 0);
+        CHECK(((struct sockaddr_in *)found->ai_addr)->sin_addr.s_addr == htonl(0x0a090202));
+        freeaddrinfo(found);
+        asks = (struct addrinfo){.ai_family = AF_INET};
+        CHECK(getaddrinfo("localhost", "80", &asks, &found) == 0);
+        CHECK(((struct sockaddr_in *)found->ai_addr)->sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+        freeaddrinfo(found);
+    } else if (!strcmp(way, "names-left-alone")) {
+        struct addrinfo *found;
+        CHECK(getaddrinfo("web.example", "80", NULL, &found) != 0);
     } else if (!strcmp(way, "early")) {
         int fd = tcp();
         CHECK(connect_to(fd, 82) == 0 && connect_to(fd, 82) == -1 && errno == EISCONN);

@@ -3,6 +3,7 @@
 mod breakable;
 pub(crate) mod connector;
 pub(crate) mod link;
+pub(crate) mod names;
 mod netlink;
 pub mod preload;
 mod results;

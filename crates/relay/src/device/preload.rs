@@ -9,6 +9,7 @@
 use super::breakable::Breakable;
 use super::connector::{ConnectError, FlowConnector};
 use super::link::Link;
+use super::names::RemoteNames;
 pub use super::results::KEY_BYTES;
 use super::results::{Attempt, ConnectResults, Number, is_same};
 use super::status::{Listed, Listing, tell};
@@ -102,7 +103,7 @@ impl PreloadServer {
         })
     }
 
-    /// The sockets of a server at `path`: what is left of one that was killed has to be removed before another listens there.
+    /// The sockets of a server at `path`, besides that of its [status](Self::tell_status): what is left of one that was killed has to be removed before another listens there.
     pub fn sockets(path: &Path) -> [PathBuf; 2] {
         [path.into(), hoop_files::beside(path, ASKED)]
     }
@@ -162,7 +163,8 @@ impl PreloadServer {
                 None => pending().await,
             }
         };
-        let answers = results.clone().serve(self.asked, self.key.clone());
+        let names = Arc::<RemoteNames>::default();
+        let answers = results.clone().serve(self.asked, self.key.clone(), names.clone());
         // Both go on for ever.
         let mut answering = pin!(async { tokio::join!(answers, status) });
         let notify = Arc::new(notify);
@@ -172,6 +174,7 @@ impl PreloadServer {
                 tell(Notice::Refused(words));
             }),
             results,
+            names,
             listing: listing.clone(),
             key: self.key,
             lines: Lines::new(),
@@ -282,6 +285,8 @@ impl ConnectRequest {
 struct Carrying {
     connector: FlowConnector,
     results: Arc<ConnectResults>,
+    /// What the addresses stand for that programs got instead of their names' own.
+    names: Arc<RemoteNames>,
     listing: Arc<Listing>,
     /// What other users have to say.
     key: Option<String>,
@@ -373,6 +378,7 @@ async fn carry(connection: UnixStream, carrying: Arc<Carrying>) {
     else {
         return tracing::debug!("a program said what is no destination");
     };
+    let destination = carrying.names.destination(&destination);
     let listed = carrying.listing.add(&destination);
     let flow = match awaits {
         Some(awaits) => {
@@ -403,7 +409,7 @@ async fn carry(connection: UnixStream, carrying: Arc<Carrying>) {
     };
     // Without an end of its own the program reads ECONNRESET: what it has is not all.
     let Err(error) = ended else { return connection.end() };
-    tracing::debug!(%error, destination, "a carried connection broke off");
+    tracing::debug!(%error, %destination, "a carried connection broke off");
     // The program may have been the first to leave it; the flow knows why it is over.
     let over = FlowError::of(&error).or_else(|| flow.status().borrow().over);
     if let Some(error) = over {

@@ -8,12 +8,18 @@
 //! answer   = an errno, or 0 or UNKNOWN (4 bytes of the machine's order)
 //! ```
 //!
+//! On the same socket the library asks for addresses that stand for names ([`RemoteNames`]). The number is then the name's length, followed by seven zeros; the name comes last.
+//! The answer is an IPv4 address (4 bytes of the network's order), and 0.0.0.0 if there can be no such name.
+//!
 //! Bounds: an entry for each connection that is there, and [`KEPT`] of those that are over; [`ASKING_MAX`] questions at once.
 
+use super::names::RemoteNames;
 use hoop_http::Lines;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -52,6 +58,8 @@ mod kind {
     pub(super) const END: u8 = b'w';
     /// `connect` is called once more: the first who learns so that it is made is told 0, as by Linux, and others EISCONN.
     pub(super) const AGAIN: u8 = b'c';
+    /// Which address stands for a name?
+    pub(super) const NAME: u8 = b'n';
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,16 +160,16 @@ impl ConnectResults {
     }
 
     /// Answers questions, as long as it is polled.
-    pub(crate) async fn serve(self: Arc<Self>, listener: UnixListener, key: Option<String>) {
+    pub(crate) async fn serve(self: Arc<Self>, listener: UnixListener, key: Option<String>, names: Arc<RemoteNames>) {
         let (places, lines) = (Arc::new(Semaphore::new(ASKING_MAX)), Lines::new());
         loop {
             let Ok(place) = places.clone().acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((asking, _)) => {
-                    let (results, key) = (self.clone(), key.clone());
+                    let (results, key, names) = (self.clone(), key.clone(), names.clone());
                     tokio::spawn(async move {
                         let _place = place;
-                        results.serve_one(asking, key).await
+                        results.serve_one(asking, key, &names).await
                     });
                 }
                 Err(error) => {
@@ -172,11 +180,17 @@ impl ConnectResults {
         }
     }
 
-    async fn serve_one(&self, mut asking: UnixStream, key: Option<String>) -> Option<()> {
+    async fn serve_one(&self, mut asking: UnixStream, key: Option<String>, names: &RemoteNames) -> Option<()> {
         let (mut question, mut said) = ([0; 9], vec![0; key.as_ref().map_or(0, String::len)]);
+        let mut name = Vec::new();
         let heard = async {
             asking.read_exact(&mut question).await?;
-            asking.read_exact(&mut said).await
+            asking.read_exact(&mut said).await?;
+            if let [kind::NAME, len, ..] = question {
+                name.resize(len.into(), 0);
+                asking.read_exact(&mut name).await?;
+            }
+            io::Result::Ok(())
         };
         timeout(QUESTION_TIME, heard).await.ok()?.ok()?;
         if key.is_some_and(|key| !is_same(key.as_bytes(), &said)) {
@@ -190,6 +204,10 @@ impl ConnectResults {
                 // A signal has ended the call.
                 _ = asking.read_u8() => return None,
             },
+            kind::NAME => {
+                let address = str::from_utf8(&name).ok().and_then(|name| names.address_of(name));
+                return asking.write_all(&address.unwrap_or(Ipv4Addr::UNSPECIFIED).octets()).await.ok();
+            }
             _ => return None,
         };
         asking.write_all(&answer.to_ne_bytes()).await.ok()

@@ -9,6 +9,7 @@ mod fallback;
 mod flows;
 mod front;
 mod killed;
+mod names;
 mod others;
 mod programs;
 mod rebinding;
