@@ -3,7 +3,7 @@
 use crate::authority::{Authority, AuthorityError, AuthorityFile};
 use crate::entrusted::{Entrusted, EntrustedHost};
 use crate::guests::Guests;
-use crate::local::Local;
+use crate::local::{Local, title};
 use crate::proxy::{self, Proxy};
 use crate::socket::ProgramSocket;
 use crate::socks;
@@ -131,7 +131,11 @@ impl Agent {
         let link = Arc::new(Link::start(&config.introduction, ways)?);
         let options = FlowOptions { multipath, ..FlowOptions::default() };
         let listing = Arc::<Listing>::default();
-        let runs = config.runs.as_ref().and_then(|path| match PreloadServer::bind(path, options.clone()) {
+        let report = tun.as_ref().map(|(tun, _)| tun.report());
+        let relay = config.introduction.server.clone();
+        let title = title(address, report.as_ref(), &relay);
+        let bind = |path| PreloadServer::bind(path, options.clone())?.tell_status(title.clone());
+        let runs = config.runs.as_ref().and_then(|path| match bind(path) {
             Ok(server) => Some(server.list_in(listing.clone()).give_up_after(config.give_up_after)),
             // Others go through the proxy all the same.
             Err(error) => {
@@ -147,8 +151,6 @@ impl Agent {
             exchanges: Exchanges::default(),
             uploads: Default::default(),
         };
-        let report = tun.as_ref().map(|(tun, _)| tun.report());
-        let relay = config.introduction.server.clone();
         let local = Local { link: link.clone(), listing, relay, address, tun: report };
         let authority = config.authority.as_ref().map(|file| Authority::open(file, AuthorityFile::now()));
         let authority = match authority.transpose() {

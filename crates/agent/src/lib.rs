@@ -26,6 +26,7 @@ mod upload;
 pub use agent::{Agent, AgentConfig, AgentError, CONNECTIONS_MAX, DEFAULT_ADDRESS};
 pub use authority::{AuthorityError, AuthorityFile};
 pub use entrusted::{EntrustedHost, NoHost};
+pub use local::title;
 pub use owner::Owners;
 pub use tun::{TunConfig, TunError, TunReport};
 

@@ -4,6 +4,7 @@ use crate::tun::TunReport;
 use hoop_http::{Body, full};
 use hoop_relay::Link;
 use hoop_relay::status::{Listing, Report};
+use hoop_units::plain;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderMap, X_CONTENT_TYPE_OPTIONS};
 use http::uri::Authority;
 use http::{HeaderValue, Method, Response, StatusCode};
@@ -81,9 +82,14 @@ impl Local {
 
     /// What is carried, in lines.
     fn status(&self) -> String {
-        let tun = self.tun.as_ref().map(TunReport::to_string).unwrap_or_default();
-        format!("hoop agent at {}{tun}: by {}{}", self.address, self.relay, self.report())
+        format!("{}{}", title(self.address, self.tun.as_ref(), &self.relay), self.report())
     }
+}
+
+/// What an agent's status begins with, for people.
+pub fn title(address: SocketAddr, tun: Option<&TunReport>, relay: &str) -> String {
+    let tun = tun.map(TunReport::to_string).unwrap_or_default();
+    format!("hoop agent at {address}{tun}: by {}", plain::line(relay))
 }
 
 /// A program for browsers that chooses the agent for all but the machine itself and its networks (`FindProxyForURL`).

@@ -82,6 +82,12 @@ fn typed() -> Flags {
 
 fn run(command: Command, #[cfg(feature = "device")] clock: hoop_http::Clock) -> Result<Exit, Failure> {
     match command {
+        #[cfg(all(feature = "device", feature = "flow"))]
+        Command::Device(command) if command.lists_all() => {
+            let listed = device::run(command, clock)?;
+            flow::run_status::carried();
+            Ok(listed)
+        }
         #[cfg(feature = "device")]
         Command::Device(command) => device::run(command, clock),
         #[cfg(feature = "gateway")]

@@ -217,6 +217,14 @@ fn the_status_says_what_is_carried_as_lines_and_as_json() {
     assert_eq!((code, &error[..]), (0, ""));
     assert!(told.starts_with(&format!("hoop agent at {address}: by localhost:")), "{told}");
     assert!(told.ends_with(", nothing to carry\n"), "{told}");
+    // And below the uploads, for the session whose agent it is.
+    let (_agent, _) = agent_of_session(folder.path());
+    let mut everything = in_session(folder.path(), &["status"]);
+    let everything = everything.env("TMPDIR", folder.path()).env("XDG_STATE_HOME", folder.path()).output().unwrap();
+    let told = String::from_utf8(everything.stdout).unwrap();
+    let (uploads, agents) = told.split_once("\n\n").unwrap_or_else(|| panic!("{told}"));
+    assert_eq!(uploads, "No uploads yet.");
+    assert!(agents.starts_with("hoop agent at 127.0.0.1:") && agents.ends_with(", nothing to carry\n"), "{agents}");
     drop(relay);
     let url = "http://192.0.2.1/";
     let curl =

@@ -16,7 +16,7 @@ pub enum DeviceCommand {
     Resume(ResumeFlags),
     /// Ask the service to hand a held, rejected or unknown upload to the application again
     Release(ReleaseFlags),
-    /// Show what became of your uploads
+    /// Show what became of your uploads, and what your agent and your `hoop run` processes carry
     Status(StatusFlags),
     /// Seal an upload into a file or a pipe, so that you can bring it to a gateway by other means
     Seal(SealFlags),
@@ -27,6 +27,14 @@ pub enum DeviceCommand {
     Receipt(ReceiptCommand),
     /// Fetch tickets in advance, for a time when the service is out of reach
     Tickets(TicketsFlags),
+}
+
+impl DeviceCommand {
+    /// Whether it lists all that is under way, for people.
+    #[cfg(feature = "flow")]
+    pub const fn lists_all(&self) -> bool {
+        matches!(self, Self::Status(StatusFlags { id: None, json: false, .. }))
+    }
 }
 
 /// The request, in curl's words.

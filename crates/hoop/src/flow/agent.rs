@@ -12,8 +12,10 @@ use crate::server::{
     announce, announce_with_powers, logging, raise_descriptors, run_flows, run_flows_with_powers, stop_on_signal,
 };
 use clap::{Args, Subcommand};
-use hoop_agent::{Agent, AgentConfig, AgentError, DEFAULT_ADDRESS, EntrustedHost, TunConfig, TunError, TunReport};
-use hoop_relay::preload::PreloadServer;
+use hoop_agent::{
+    Agent, AgentConfig, AgentError, DEFAULT_ADDRESS, EntrustedHost, TunConfig, TunError, TunReport, title,
+};
+use hoop_relay::preload::{PreloadServer, STATUS};
 use hoop_relay::status::Report;
 use hoop_relay::{Introduction, LinkError, diagnostics};
 use hoop_units::plain;
@@ -168,7 +170,8 @@ fn is_free(path: &Path) -> bool {
 }
 
 fn remove(path: &Path) {
-    for socket in PreloadServer::sockets(path) {
+    let status = hoop_files::beside(path, STATUS);
+    for socket in PreloadServer::sockets(path).into_iter().chain([status]) {
         let _ = std::fs::remove_file(socket);
     }
 }
@@ -211,8 +214,6 @@ fn status(flags: &StatusFlags) -> Result<Exit, Failure> {
         println!("{}", String::from_utf8_lossy(&json).trim_end());
         return Ok(Exit::Done);
     }
-    let tun = status.tun.map(|tun| tun.to_string()).unwrap_or_default();
-    let title = format!("hoop agent at {agent}{tun}: by {}", plain::line(&status.relay));
-    print!("{title}{}", status.report);
+    print!("{}{}", title(agent, status.tun.as_ref(), &status.relay), status.report);
     Ok(Exit::Done)
 }

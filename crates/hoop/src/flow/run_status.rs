@@ -1,5 +1,6 @@
-//! `hoop run --status`: what each `hoop run` of this user carries.
+//! What each `hoop run` of this user carries, and this user's agent: `hoop run --status`, and the end of `hoop status`.
 
+use super::agent::at::runs_socket;
 use crate::base::exit::{Exit, Failure};
 use hoop_relay::preload::STATUS;
 use hoop_units::plain;
@@ -25,41 +26,50 @@ const REPORT_MAX: u64 = 1 << 20;
 /// Prints what each run says.
 pub fn status() -> Result<Exit, Failure> {
     let temporary = std::env::temp_dir();
-    let folders = folders(&temporary)
+    let runs = runs(&temporary)
         .map_err(|error| Failure::new(Exit::File, format!("cannot read {}", temporary.display()), error))?;
-    let mut is_any = false;
-    for folder in folders {
-        let report = match ask(&folder) {
-            Ok(report) => report,
-            // It was killed, and left its folder; or it is ending.
-            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
-                continue;
-            }
-            Err(error) => format!("{}: no answer: {error}", folder.display()),
-        };
-        report.lines().for_each(|line| println!("{}", plain::line(line)));
-        is_any = true;
+    let reports: Vec<_> = runs.iter().filter_map(|run| report(run)).collect();
+    if reports.is_empty() {
+        return Err(Failure::plain(Exit::Network, "none of your `hoop run` processes is running")
+            .hint("use the same user and the same TMPDIR as the process"));
     }
-    match is_any {
-        true => Ok(Exit::Done),
-        false => Err(Failure::plain(Exit::Network, "none of your `hoop run` processes is running")
-            .hint("use the same user and the same TMPDIR as the process")),
-    }
+    reports.iter().for_each(|report| print!("{report}"));
+    Ok(Exit::Done)
 }
 
-/// Runs' folders: this user's own alone, whoever else may have made one of that name.
-fn folders(temporary: &Path) -> io::Result<Vec<PathBuf>> {
+/// Prints what this session's agent says, and each run, below an empty line each; nothing if there are none.
+pub fn carried() {
+    let runs = runs(&std::env::temp_dir()).unwrap_or_default();
+    let reports = runs_socket().into_iter().chain(runs).filter_map(|socket| report(&socket));
+    reports.for_each(|report| print!("\n{report}"));
+}
+
+/// What is carried by who serves programs at this socket. None: nobody does.
+fn report(socket: &Path) -> Option<String> {
+    let text = match ask(socket) {
+        Ok(text) => text,
+        // It was killed, and left its folder; or it is ending.
+        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+            return None;
+        }
+        Err(error) => format!("{}: no answer: {error}", socket.display()),
+    };
+    Some(text.lines().map(|line| format!("{}\n", plain::line(line))).collect())
+}
+
+/// Runs' sockets: those in folders of this user's own alone, whoever else may have made one of that name.
+fn runs(temporary: &Path) -> io::Result<Vec<PathBuf>> {
     let own =
         |path: &Path| path.symlink_metadata().is_ok_and(|folder| folder.is_dir() && folder.uid() == geteuid().as_raw());
     let named = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
     let entries = std::fs::read_dir(temporary)?.filter_map(Result::ok).map(|entry| entry.path());
     let mut folders: Vec<_> = entries.filter(|path| named(path) && own(path)).collect();
     folders.sort();
-    Ok(folders)
+    Ok(folders.iter().map(|folder| folder.join(SOCKET)).collect())
 }
 
-fn ask(folder: &Path) -> io::Result<String> {
-    let asking = UnixStream::connect(folder.join(format!("{SOCKET}{STATUS}")))?;
+fn ask(socket: &Path) -> io::Result<String> {
+    let asking = UnixStream::connect(hoop_files::beside(socket, STATUS))?;
     asking.set_read_timeout(Some(ANSWER_MAX))?;
     let mut report = String::new();
     asking.take(REPORT_MAX).read_to_string(&mut report)?;

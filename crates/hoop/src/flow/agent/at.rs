@@ -18,7 +18,7 @@ const STATUS_MAX: u64 = 4 << 20;
 #[derive(Args)]
 pub struct AtFlags {
     /// The agent's address
-    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, value_parser = loopback)]
+    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, env = "HOOP_AGENT", value_parser = loopback)]
     pub agent: SocketAddr,
 }
 
