@@ -27,7 +27,16 @@ pub const SECTION_BYTES: usize = HEAD_BYTES - 4;
 /// # Errors
 /// If the stream ends before the head does, or the head is too long.
 pub async fn read_head(reader: &mut FlowReader) -> io::Result<(Bytes, Bytes)> {
-    let mut came = BytesMut::new();
+    read_head_asking(reader, HEAD_BYTES, async || ()).await
+}
+
+/// The same; `more` returns when more than `small` bytes of it may be read.
+pub(crate) async fn read_head_asking(
+    reader: &mut FlowReader,
+    small: usize,
+    more: impl AsyncFnOnce(),
+) -> io::Result<(Bytes, Bytes)> {
+    let (mut came, mut most, mut more) = (BytesMut::new(), small, Some(more));
     loop {
         let section = hoop_head::split(&came).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         if let Some(section) = section {
@@ -37,7 +46,13 @@ pub async fn read_head(reader: &mut FlowReader) -> io::Result<(Bytes, Bytes)> {
         if came.len() >= HEAD_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidData, hoop_head::HeadError::TooLong));
         }
-        let chunk = reader.read_chunk(HEAD_BYTES - came.len()).await?;
+        if came.len() >= most
+            && let Some(more) = more.take()
+        {
+            more().await;
+            most = HEAD_BYTES;
+        }
+        let chunk = reader.read_chunk(most - came.len()).await?;
         came.extend_from_slice(&chunk.ok_or(io::ErrorKind::UnexpectedEof)?);
     }
 }

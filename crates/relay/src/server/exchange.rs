@@ -3,14 +3,16 @@
 use super::access_log::{answered, asked};
 use super::cache::Cache;
 use super::fetch::{SHUTDOWN_MAX, encode, fetch, fetch_rest, settle};
+use super::heads::Heads;
 use super::objects::Object;
 use super::origins::{Answered, InUse, Origins, ended};
+use super::places::Place;
 use super::uploads::Stores;
 use crate::codes;
-use crate::exchange::{FlowBody, put, read_head};
+use crate::exchange::{FlowBody, put};
 use crate::wire::resumed;
-use hoop_endpoint::{FlowError, FlowMeter, FlowName, FlowReader, FlowStream, FlowWriter, Status};
-use hoop_head::{decode_request, decode_response};
+use hoop_endpoint::{DeviceId, FlowError, FlowMeter, FlowName, FlowReader, FlowStream, FlowWriter, Status};
+use hoop_head::decode_response;
 use hoop_http::{Body, empty, streamed};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Response, Uri};
@@ -48,6 +50,7 @@ pub(crate) async fn carry(
     let (reader, mut writer) = flow.into_split();
     let _under_way = origins.egress.counters.exchange();
     let mut over = way.status.clone();
+    let mut place = None;
     let begun = async {
         if let Some((name, from)) = earlier {
             let Stores { answers, .. } = stores.ok_or(codes::UNKNOWN_EXCHANGE)?;
@@ -56,12 +59,13 @@ pub(crate) async fn carry(
                 forget_upload(Some(name), stores).await;
                 return Err(codes::UNKNOWN_EXCHANGE);
             };
-            if let Ok(request) = decode_request(object.request()) {
-                asked(request.method(), request.uri());
+            if let Ok(head) = origins.heads.decode(object.request(), None, name.device).await {
+                asked(head.request.method(), head.request.uri());
+                place = head.place;
             }
             return Ok(Some((object, None)));
         }
-        let (request, section) = read_request(reader).await?;
+        let (request, section) = read_request(reader, &origins.heads, name.device, &mut place).await?;
         asked(request.method(), request.uri());
         if request.method() == Method::GET && http_body::Body::is_end_stream(request.body()) {
             let object = Object::new(name, section, stores.map(|stores| stores.answers.clone()));
@@ -114,18 +118,25 @@ async fn forget_upload(name: Option<FlowName>, stores: Option<&Stores>) {
     }
 }
 
-/// The request that a flow brings, and its head's section.
-async fn read_request(mut reader: FlowReader) -> Result<(Request<Body>, bytes::Bytes), u64> {
+/// The request that a flow brings, and its head's section; and its place, if it is large.
+async fn read_request(
+    mut reader: FlowReader,
+    heads: &Heads,
+    device: DeviceId,
+    place: &mut Option<Place>,
+) -> Result<(Request<Body>, bytes::Bytes), u64> {
     let malformed = |error: io::Error| {
         tracing::debug!(%error, "a flow brings no request");
         codes::MALFORMED
     };
-    let (section, rest) = read_head(&mut reader).await.map_err(malformed)?;
-    let request = decode_request(&section).map_err(io::Error::other).map_err(malformed)?;
-    let (mut head, ()) = request.into_parts();
+    let mut section = heads.read(&mut reader, device).await.map_err(malformed)?;
+    let large = section.place();
+    let decoded = heads.decode(&section.bytes, large, device).await.map_err(malformed)?;
+    *place = decoded.place;
+    let (mut head, ()) = decoded.request.into_parts();
     head.uri = normal(head.uri).ok_or(codes::MALFORMED)?;
     let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let body = FlowBody::new(reader, rest, length);
+    let body = FlowBody::new(reader, section.rest, length);
     let body = match length {
         Some(_) => streamed(body),
         // An HTTP/1.1 origin is told before the body whether there is one.
@@ -137,7 +148,7 @@ async fn read_request(mut reader: FlowReader) -> Result<(Request<Body>, bytes::B
             }
         },
     };
-    Ok((Request::from_parts(head, body), section))
+    Ok((Request::from_parts(head, body), section.bytes))
 }
 
 /// An address as each of its spellings means it: the host in lower case, and no port that its scheme has by default (RFC 9110 §4.2.3). What the cache takes for one address is one for its web server. None: it is

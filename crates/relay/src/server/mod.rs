@@ -1,6 +1,6 @@
 //! The relay: it connects to where programs want to go, within each device's share.
 //!
-//! Rooms, each importing only those before it: `rate_limit`, `turns`, `lookups`, `places`, `reserve`, `refusals`, `access_log`, `metrics`, `metered`, `egress`, `tunnel`, `origins`, `objects`, `uploads`, `fetch`, `cache`, `exchange`, `upload`, `config`, `certificate`, `revocation`, `relay`.
+//! Rooms, each importing only those before it: `rate_limit`, `turns`, `lookups`, `places`, `heads`, `reserve`, `refusals`, `access_log`, `metrics`, `metered`, `egress`, `tunnel`, `origins`, `objects`, `uploads`, `fetch`, `cache`, `exchange`, `upload`, `config`, `certificate`, `revocation`, `relay`.
 
 mod access_log;
 pub(crate) mod cache;
@@ -9,6 +9,7 @@ pub(crate) mod config;
 pub(crate) mod egress;
 mod exchange;
 mod fetch;
+mod heads;
 mod lookups;
 mod metered;
 mod metrics;

@@ -4,16 +4,16 @@ use super::access_log::{asked, asked_nothing};
 use super::cache::Cache;
 use super::exchange::{Way, normal, pass};
 use super::fetch::{is_complete, pass_on, settle, split};
+use super::heads::Head;
 use super::objects::Object;
 use super::origins::Origins;
 use super::uploads::{Found, Stores, Upload};
 use crate::codes;
-use crate::exchange::{FlowBody, READ_BYTES, read_head};
+use crate::exchange::{FlowBody, READ_BYTES};
 use crate::upload::{JournalId, Told, greet};
 use crate::wire::resumed_upload;
 use bytes::Bytes;
 use hoop_endpoint::{FlowError, FlowId, FlowName, FlowReader, FlowStream, FlowWriter, ended};
-use hoop_head::decode_request;
 use hoop_http::{Lines, streamed};
 use http::header::CONTENT_LENGTH;
 use http::{Request, request};
@@ -136,7 +136,7 @@ impl With<'_> {
             None => Told::Has(0),
         };
         greet(journal, has, writer).await.map_err(over)?;
-        let (came, rest) = match read_head(&mut reader).await {
+        let mut came = match self.origins.heads.read(&mut reader, name.device).await {
             Ok(came) => came,
             // A device that asks for the journal alone.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && earlier.is_none() => {
@@ -146,8 +146,12 @@ impl With<'_> {
             }
             Err(error) => return Err(malformed(error)),
         };
-        let section = section.unwrap_or(came);
-        let (mut head, ()) = decode_request(&section).map_err(io::Error::other).map_err(malformed)?.into_parts();
+        let place = came.place();
+        let (section, rest) = (section.unwrap_or(came.bytes), came.rest);
+        let Head { request, place } =
+            self.origins.heads.decode(&section, place, name.device).await.map_err(malformed)?;
+        let _place = place;
+        let (mut head, ()) = request.into_parts();
         head.uri = normal(head.uri).ok_or(codes::MALFORMED)?;
         asked(&head.method, &head.uri);
         let length = match head.headers.get(CONTENT_LENGTH) {

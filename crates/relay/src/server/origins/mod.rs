@@ -15,6 +15,7 @@ use self::dial::{Dial, HasAnswered, IDLE_MAX, NotReached};
 pub(crate) use self::multiplexed::InUse;
 use self::multiplexed::{Multiplexed, NoAnswer};
 use super::egress::Egress;
+use super::heads::Heads;
 use crate::codes;
 use crate::exchange::HEAD_BYTES;
 use hoop_endpoint::DeviceId;
@@ -43,6 +44,8 @@ const IDLE_OF_ORIGIN: usize = 6;
 #[derive(Debug)]
 pub(crate) struct Origins {
     pub egress: Arc<Egress>,
+    /// Who may have large requests.
+    pub heads: Heads,
     /// Whom it believes, of those that speak TLS.
     trust: Mutex<Arc<ClientConfig>>,
     clients: Mutex<HashMap<DeviceId, Used>>,
@@ -91,7 +94,7 @@ pub(crate) fn ended(body: &Incoming, in_use: Option<&InUse>) -> Result<(), u64> 
 impl Origins {
     /// `trust`: whom it believes, of those that speak TLS.
     pub fn new(egress: Arc<Egress>, trust: Arc<ClientConfig>) -> Self {
-        Self { egress, trust: Mutex::new(trust), clients: Mutex::default() }
+        Self { egress, heads: Heads::new(), trust: Mutex::new(trust), clients: Mutex::default() }
     }
 
     /// Believes others from now on. What is under way goes on.
