@@ -4,6 +4,7 @@ use crate::authority::{Authority, AuthorityError, AuthorityFile};
 use crate::entrusted::{Entrusted, EntrustedHost};
 use crate::guests::Guests;
 use crate::local::{Local, title};
+use crate::patient::{Patient, PatientConfig, PatientError};
 use crate::proxy::{self, Proxy};
 use crate::socket::ProgramSocket;
 use crate::socks;
@@ -48,6 +49,9 @@ pub enum AgentError {
     /// Its authority.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
+    /// Patient uploads.
+    #[error(transparent)]
+    Patient(#[from] PatientError),
     /// It would listen for other machines.
     #[error("{address}: {}", hoop_http::metrics::NOT_LOOPBACK)]
     NotLoopback {
@@ -86,6 +90,8 @@ pub struct AgentConfig {
     pub entrusted: Vec<EntrustedHost>,
     /// What shows programs the agent as the hosts that it is for, which are entrusted, too: their connections are then requests that the relay makes. None: programs speak TLS themselves.
     pub authority: Option<AuthorityFile>,
+    /// Uploads that are sealed, and left with the gateway of this network. None: all go as they are.
+    pub patient: Option<PatientConfig>,
     /// Where programs that `hoop run` has begun connect, in a folder of the user's own; none: they cannot.
     pub runs: Option<PathBuf>,
     /// Takes in all TCP connections of those whom it serves, which know of no proxy; none: only those that are made to it.
@@ -170,7 +176,8 @@ impl Agent {
         });
         let of_authority = authority.iter().flat_map(|(_, hosts)| &hosts.0);
         let entrusted = Entrusted(config.entrusted.iter().chain(of_authority).cloned().collect());
-        let proxy = Arc::new(Proxy { dialer: Arc::new(dialer), local, entrusted, authority });
+        let patient = config.patient.as_ref().map(Patient::open).transpose()?.map(Arc::new);
+        let proxy = Arc::new(Proxy { dialer: Arc::new(dialer), local, entrusted, authority, patient });
         let guests = Arc::new(Guests { users, owners: Arc::default() });
         Ok(Self { listener, link, proxy, guests, address, runs, tun })
     }

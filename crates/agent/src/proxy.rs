@@ -8,6 +8,7 @@ use crate::exchange::{Exchanged, exchange};
 use crate::failure::Failure;
 use crate::forward::{forward, upgrade};
 use crate::local::{Local, text};
+use crate::patient::Patient;
 use crate::socket::{ProgramSocket, UnderWay};
 use crate::spoken::http1;
 use crate::tunnel::{Dialer, Dialled};
@@ -39,6 +40,8 @@ pub(crate) struct Proxy {
     pub(crate) entrusted: Entrusted,
     /// What shows the agent as them, and for which of them.
     pub(crate) authority: Option<(Authority, Entrusted)>,
+    /// Uploads that go to the gateway of this network.
+    pub(crate) patient: Option<Arc<Patient>>,
 }
 
 /// Serves a program's connection until it ends.
@@ -75,7 +78,8 @@ impl Proxy {
             _ => None,
         };
         let Some(destination) = destination else { return no_destination() };
-        if *scheme == Scheme::HTTPS && !self.entrusted.covers(&destination) {
+        let is_patient = self.patient.as_ref().is_some_and(|patient| patient.url(request.method(), uri).is_some());
+        if *scheme == Scheme::HTTPS && !is_patient && !self.entrusted.covers(&destination) {
             return text(
                 StatusCode::NOT_IMPLEMENTED,
                 "hoop agent: an https:// address goes by CONNECT, so that the program itself speaks TLS; or --entrust names its host\n",
@@ -101,7 +105,16 @@ impl Proxy {
         if request.method() == Method::TRACE {
             return text(StatusCode::NOT_IMPLEMENTED, "hoop agent: it passes no TRACE on\n");
         }
+        let patient = self.patient.as_ref().and_then(|patient| {
+            let url = patient.url(request.method(), request.uri())?;
+            Some((patient, url))
+        });
         under_way.begins();
+        if let Some((patient, url)) = patient {
+            let response = patient.hand_over(request, url, deadline).await;
+            under_way.ends();
+            return response;
+        }
         let answered = self.request(request, destination, deadline, under_way).await;
         answered.unwrap_or_else(|failure| {
             under_way.ends();

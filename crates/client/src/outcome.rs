@@ -29,6 +29,8 @@ pub struct PushOptions {
     pub timeout: Option<Duration>,
     /// Send the ordinary request and nothing else.
     pub plain: bool,
+    /// Do not send the ordinary request: a service that takes no sealed uploads is an error ([`TicketsError::NoHoop`](crate::TicketsError::NoHoop)). Default: send it.
+    pub sealed_only: bool,
     /// How to encipher. Default: `aes256gcm`.
     pub suite: Suite,
     /// How soon it should be at the service: gateways deliver what has the earliest deadline first, and may go outside their hours or

@@ -131,6 +131,7 @@ impl House {
             users: vec![],
             entrusted: vec![],
             authority: None,
+            patient: None,
             runs: None,
             tun: None,
         };

@@ -458,6 +458,7 @@ async fn it_listens_for_this_machine_alone() {
         entrusted: vec![],
         authority: None,
         users: vec![],
+        patient: None,
         runs: None,
         tun: None,
     };

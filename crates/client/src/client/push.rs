@@ -95,7 +95,7 @@ impl Push<'_> {
         let SealedUpload { ticket, sealed, gateway } = match self.prepare(&mut service, search, upload, &measured).await
         {
             Ok(sealed) => sealed,
-            Err(PushError::Tickets(TicketsError::NoHoop(reason))) => {
+            Err(PushError::Tickets(TicketsError::NoHoop(reason))) if !self.options.sealed_only => {
                 let because = format!("the service does not take sealed uploads: {reason}");
                 self.timings.sending_ms = None;
                 return self.plain(service, upload, measured, Some(because)).await;

@@ -25,7 +25,11 @@ mod tickets;
 
 use crate::base::exit::{Exit, Failure};
 pub use flags::DeviceCommand;
+#[cfg(feature = "flow")]
+pub use flags::NetworkFlags;
 use hoop_http::Clock;
+#[cfg(feature = "flow")]
+pub use request::{client_config, gateway};
 
 /// Plays the role that was asked for.
 pub fn run(command: DeviceCommand, clock: Clock) -> Result<Exit, Failure> {

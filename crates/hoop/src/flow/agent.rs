@@ -2,6 +2,8 @@
 
 pub mod at;
 mod connect;
+#[cfg(feature = "device")]
+mod patient;
 mod trust;
 
 use self::at::{AtFlags, ask, no_agent, runs_socket};
@@ -53,6 +55,9 @@ pub struct AgentFlags {
     /// The file of `hoop agent trust`: browsers that trust its authority have requests to its hosts made by the relay
     #[arg(long, value_name = "FILE")]
     authority: Option<PathBuf>,
+    #[cfg(feature = "device")]
+    #[command(flatten)]
+    patient: patient::Flags,
     /// Take in all TCP connections of the programs that are served, also of those that know no proxy. It takes root, or CAP_NET_ADMIN, and the programs `ip` and `nft`
     #[arg(long)]
     tun: bool,
@@ -127,6 +132,10 @@ fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
         users: flags.serve_user,
         entrusted: flags.entrust,
         authority,
+        #[cfg(feature = "device")]
+        patient: flags.patient.config()?,
+        #[cfg(not(feature = "device"))]
+        patient: None,
         runs: runs_socket().filter(|path| is_free(path)),
         tun: flags.tun.then_some(TunConfig { lans: flags.tun_lan }),
     };
@@ -140,6 +149,7 @@ fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
                 Failure::new(Exit::Unexpected, "cannot take in connections by a TUN interface", error)
             }
             AgentError::Link(LinkError::Introduction(error)) => unusable(error),
+            AgentError::Patient(error) => Failure::new(Exit::File, "cannot take patient uploads", error),
             AgentError::Authority(error) => Failure::new(Exit::File, "cannot use --authority", error),
             error => Failure::new(Exit::Unexpected, "cannot start the agent", error),
         })?;

@@ -8,10 +8,13 @@ mod confined;
 mod early;
 mod fakes;
 mod files;
+#[path = "../flows/mod.rs"]
+mod flows;
 mod liars;
 mod library;
 mod named;
 mod owner;
+mod patient;
 mod push;
 mod receipts;
 mod reload;

@@ -1,0 +1,334 @@
+//! Uploads that can wait for a slow uplink, since the user says so: they are sealed, and left with the gateway of this network ([`Patient`]).
+//!
+//! The program's body goes into a file first. The program gets its answer when a gateway, or the service itself, has all of the upload. The relay has no part in it.
+
+use crate::local::text;
+use bytes::Bytes;
+use hoop_client::{
+    Client, ClientConfig, Content, Credentials, Outcome, Payload, PushError, PushOptions, TicketsError, Upload,
+};
+use hoop_files::{FolderError, Lock, space};
+use hoop_http::tls::TlsError;
+use hoop_http::{Body, end_hop, full};
+use hoop_units::{UnixTime, plain};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap, HeaderName};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde_json::json;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::Semaphore;
+use url::Url;
+
+/// Uploads that are sealed and sent at once. More wait: a gateway takes them one after the other as fast.
+const TOGETHER_MAX: usize = 16;
+
+/// What the file system keeps free: as much as a relay's.
+const RESERVE_BYTES: u64 = 256 << 20;
+
+/// How much of a body is written before the file system's room is looked at again.
+const LOOK_EVERY: u64 = 16 << 20;
+
+/// What follows from the URL, the body or this hop, or is said elsewhere.
+const LEFT_OUT: [HeaderName; 6] =
+    [HOST, CONTENT_LENGTH, EXPECT, AUTHORIZATION, COOKIE, HeaderName::from_static("hoop-token")];
+
+/// The uploads to a URL, and to all below it: `https://photos.example/api` is also `https://photos.example/api/upload`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PatientUrl(Url);
+
+/// It is no URL whose uploads could be patient.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("expected a URL such as https://photos.example/upload, without a query")]
+pub struct NoUrl;
+
+impl PatientUrl {
+    fn covers(&self, url: &Url) -> bool {
+        let below = url.path().strip_prefix(self.0.path().trim_end_matches('/'));
+        self.0.origin() == url.origin() && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+impl FromStr for PatientUrl {
+    type Err = NoUrl;
+
+    fn from_str(text: &str) -> Result<Self, NoUrl> {
+        let url = Url::parse(text).map_err(|_| NoUrl)?;
+        let is_plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+        let is_web = matches!(url.scheme(), "https" | "http") && url.has_host() && url.password().is_none();
+        if is_plain && is_web { Ok(Self(url)) } else { Err(NoUrl) }
+    }
+}
+
+/// Whose uploads are patient, and how they are handed over.
+#[derive(Clone, Debug)]
+pub struct PatientConfig {
+    /// Where they go.
+    pub urls: Vec<PatientUrl>,
+    /// Whom to trust, where the gateway is, and the folder for what is under way, in which the bodies are, too.
+    pub client: ClientConfig,
+}
+
+/// Patient uploads cannot be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum PatientError {
+    /// The certificates to trust.
+    #[error("cannot use the certificates to trust: {0}")]
+    Tls(#[from] TlsError),
+    /// There is no folder for the bodies.
+    #[error("cannot use the folder for patient uploads: {0}")]
+    Folder(#[source] FolderError),
+    /// There is no folder for state.
+    #[error("there is no folder for patient uploads: neither HOME nor XDG_STATE_HOME is set")]
+    NoFolder,
+}
+
+/// Takes patient uploads.
+pub(crate) struct Patient {
+    urls: Vec<PatientUrl>,
+    client: Client,
+    folder: PathBuf,
+    places: Semaphore,
+}
+
+impl fmt::Debug for Patient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Patient").field("urls", &self.urls).finish_non_exhaustive()
+    }
+}
+
+/// Why an upload is not handed over.
+enum NotTaken {
+    /// The program's body broke off.
+    Broken,
+    /// The disk is full.
+    NoRoom,
+    /// The body cannot be kept.
+    Disk(io::Error),
+    /// Neither a gateway nor the service has it.
+    Push(PushError),
+}
+
+impl Patient {
+    /// Begins anew: what an agent left that was killed is removed.
+    pub(crate) fn open(config: &PatientConfig) -> Result<Self, PatientError> {
+        let state = config.client.state_dir.as_ref().ok_or(PatientError::NoFolder)?;
+        let folder = state.join("patient");
+        // It has keys.
+        [state, &folder]
+            .into_iter()
+            .try_for_each(|path| hoop_files::folder(path).map(drop))
+            .map_err(PatientError::Folder)?;
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok) {
+            // Another agent's are locked.
+            if let Ok(_lock) = Lock::take(&entry.path().join(LOCK)) {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+        let client = Client::new(config.client.clone())?;
+        Ok(Self { urls: config.urls.clone(), client, folder, places: Semaphore::new(TOGETHER_MAX) })
+    }
+
+    /// Where a request goes, if it is a patient upload.
+    pub(crate) fn url(&self, method: &Method, uri: &Uri) -> Option<Url> {
+        let url = Url::parse(&uri.to_string()).ok()?;
+        let is_upload = [Method::POST, Method::PUT, Method::PATCH].contains(method);
+        (is_upload && self.urls.iter().any(|patient| patient.covers(&url))).then_some(url)
+    }
+
+    /// Keeps the body, and hands it over. If the program leaves once its body is whole, the upload goes on.
+    pub(crate) async fn hand_over(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        url: Url,
+        deadline: Option<UnixTime>,
+    ) -> Response<Body> {
+        let kept = match Kept::body(&self.folder, &url, request).await {
+            Ok(kept) => kept,
+            Err(why) => return refused(&url, &why),
+        };
+        let (patient, to) = (self.clone(), url.clone());
+        let handing = tokio::spawn(async move {
+            let _place = patient.places.acquire().await;
+            let now = patient.client.config().clock.unix();
+            let deadline = deadline.map(|deadline| Duration::from_secs(deadline.0.saturating_sub(now.0).into()));
+            let options = PushOptions { deadline, sealed_only: true, ..PushOptions::default() };
+            let upload = kept.upload(to);
+            let pushed = patient.client.push(&upload, &options, Arc::new(|event| tracing::debug!(?event))).await;
+            drop(kept);
+            pushed
+        });
+        match handing.await {
+            Ok(Ok(outcome)) => receipt(&outcome),
+            Ok(Err(error)) => refused(&url, &NotTaken::Push(error)),
+            Err(_) => refused(&url, &NotTaken::Broken),
+        }
+    }
+}
+
+/// The name of the file that is locked as long as a folder is in use.
+const LOCK: &str = "lock";
+
+/// A body in a folder of its own, and the head that came with it. The folder goes with this.
+struct Kept {
+    method: Method,
+    headers: HeaderMap,
+    folder: PathBuf,
+    file: PathBuf,
+    _lock: Lock,
+}
+
+impl Kept {
+    /// Writes a request's body down.
+    async fn body(among: &Path, url: &Url, request: Request<Incoming>) -> Result<Self, NotTaken> {
+        let announced = http_body::Body::size_hint(request.body()).lower();
+        has_room(among, announced)?;
+        let folder = among.join(hex(hoop_http::Rng.bytes::<8>()));
+        std::fs::create_dir(&folder).map_err(NotTaken::Disk)?;
+        let lock = Lock::take(&folder.join(LOCK)).map_err(|error| NotTaken::Disk(io::Error::other(error)))?;
+        let (parts, mut body) = request.into_parts();
+        let file = folder.join(name(url));
+        let kept = Self { method: parts.method, headers: parts.headers, folder, file, _lock: lock };
+        let mut file = File::from_std(hoop_files::create(&kept.file).map_err(NotTaken::Disk)?);
+        let mut unlooked = 0;
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|_| NotTaken::Broken)?.into_data() else { continue };
+            unlooked += data.len() as u64;
+            if unlooked >= LOOK_EVERY {
+                has_room(among, 0)?;
+                unlooked = 0;
+            }
+            file.write_all(&data).await.map_err(NotTaken::Disk)?;
+        }
+        file.flush().await.map_err(NotTaken::Disk)?;
+        Ok(kept)
+    }
+
+    /// The request as it is sealed. What proves who asks goes to the service alone.
+    fn upload(&self, url: Url) -> Upload {
+        let mut headers = self.headers.clone();
+        end_hop(&mut headers);
+        let credentials = Credentials { authorization: headers.remove(AUTHORIZATION), cookie: headers.remove(COOKIE) };
+        LEFT_OUT.iter().for_each(|name| drop(headers.remove(name)));
+        let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let payload = Payload::Data { content: vec![Content::File(self.file.clone())], content_type: None };
+        Upload { url, method: self.method.clone(), headers, credentials, payload }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What an upload is called in the user's list: the last part of its path.
+fn name(url: &Url) -> String {
+    let last = url.path().rsplit('/').find(|part| !part.is_empty()).unwrap_or("upload");
+    let name: String =
+        last.chars().filter(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(*letter)).take(64).collect();
+    // Not `.`, nor `..`, nor the lock's.
+    if name.trim_matches('.').is_empty() || name == LOCK { "upload".to_owned() } else { name }
+}
+
+fn hex(bytes: [u8; 8]) -> String {
+    format!("{:016x}", u64::from_be_bytes(bytes))
+}
+
+fn has_room(folder: &Path, more: u64) -> Result<(), NotTaken> {
+    let left = space(folder).map_err(NotTaken::Disk)?;
+    if left.bytes >= RESERVE_BYTES.saturating_add(more) { Ok(()) } else { Err(NotTaken::NoRoom) }
+}
+
+/// What a program is told of an upload that is in good hands: where, and under which number it can be followed. Otherwise why not.
+fn receipt(outcome: &Outcome) -> Response<Body> {
+    let is_safe = outcome.may_leave && !outcome.state.is_given_up();
+    let gateway = match &outcome.way {
+        hoop_client::Way::Gateway(origin) => Some(origin.to_string()),
+        hoop_client::Way::Direct | hoop_client::Way::Plain => None,
+    };
+    let document = json!({
+        "id": outcome.id.map(|id| id.to_hex()),
+        "state": outcome.state.name(),
+        "via": outcome.way.name(),
+        "gateway": gateway,
+        "monitor": outcome.monitor,
+        "bytes": outcome.bytes,
+        "reason": outcome.reason.as_ref().map(|reason| json!({"code": reason.code, "detail": reason.detail})),
+    });
+    let mut response = Response::new(full(Bytes::from(format!("{document}\n"))));
+    *response.status_mut() = if is_safe { StatusCode::ACCEPTED } else { StatusCode::BAD_GATEWAY };
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn refused(url: &Url, why: &NotTaken) -> Response<Body> {
+    let (status, words) = match why {
+        NotTaken::Broken => (StatusCode::BAD_REQUEST, "the request's body broke off".to_owned()),
+        NotTaken::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, "this machine's disk has no room for it".to_owned()),
+        NotTaken::Disk(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot keep its body: {error}")),
+        NotTaken::Push(error) => (
+            match error {
+                PushError::Tickets(TicketsError::NoHoop(_)) => StatusCode::NOT_IMPLEMENTED,
+                PushError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                PushError::NotNow(_) => StatusCode::SERVICE_UNAVAILABLE,
+                PushError::Unreachable(_) => StatusCode::GATEWAY_TIMEOUT,
+                _ => StatusCode::BAD_GATEWAY,
+            },
+            error.to_string(),
+        ),
+    };
+    let host = url.host_str().unwrap_or_default();
+    text(status, &format!("hoop agent: the upload to {host} was not handed over: {}\n", plain::line(&words)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_covers_what_is_below_it_at_the_same_origin() {
+        let patient: PatientUrl = "https://photos.example/api".parse().unwrap();
+        let covers = |url: &str| patient.covers(&url.parse().unwrap());
+        for url in
+            ["https://photos.example/api", "https://photos.example:443/api/", "https://PHOTOS.example/api/up?j=1"]
+        {
+            assert!(covers(url), "{url}");
+        }
+        for url in [
+            "https://photos.example/apis",
+            "https://photos.example/",
+            "http://photos.example/api",
+            "https://photos.example:8443/api",
+            "https://www.photos.example/api",
+        ] {
+            assert!(!covers(url), "{url}");
+        }
+        let all: PatientUrl = "https://photos.example".parse().unwrap();
+        assert!(all.covers(&"https://photos.example/any".parse().unwrap()));
+        for wrong in
+            ["photos.example", "ftp://photos.example/", "https://photos.example/?a=b", "https://a:b@photos.example/"]
+        {
+            assert_eq!(wrong.parse::<PatientUrl>(), Err(NoUrl), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_upload_is_called_as_its_path_ends() {
+        for (url, called) in [
+            ("https://photos.example/dav/a.jpg", "a.jpg"),
+            ("https://photos.example/", "upload"),
+            ("https://photos.example/%2e%2e/lock", "upload"),
+            ("https://photos.example/a/..%2f", "2f"),
+        ] {
+            assert_eq!(name(&url.parse().unwrap()).trim_start_matches('.'), called, "{url}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What is typed of uploads that `hoop agent` leaves with a gateway.
+
+use crate::base::exit::Failure;
+use crate::device::{NetworkFlags, client_config, gateway};
+use clap::Args;
+use hoop_agent::{PatientConfig, PatientUrl};
+use hoop_client::ClientConfig;
+use hoop_http::Clock;
+
+#[derive(Args)]
+#[command(next_help_heading = "Patient uploads")]
+pub struct Flags {
+    /// Seal each upload (POST, PUT, PATCH) to this URL and to all below it, and leave it with the gateway of this network. The program gets 202 when all of it is stored; may be given several times
+    #[arg(long, value_name = "URL")]
+    patient: Vec<PatientUrl>,
+    /// The gateway: auto (look for one), none, or a URL. Several URLs are tried in the given order
+    #[arg(long, value_name = "auto|none|URL", env = "HOOP_GATEWAY", value_delimiter = ',', default_value = "auto")]
+    gateway: Vec<String>,
+    #[command(flatten)]
+    network: NetworkFlags,
+}
+
+impl Flags {
+    /// None: no upload is patient.
+    pub fn config(self) -> Result<Option<PatientConfig>, Failure> {
+        if self.patient.is_empty() {
+            return Ok(None);
+        }
+        let gateway = gateway(&self.gateway)?;
+        let client = ClientConfig { gateway, ..client_config(&self.network, Clock::system()) };
+        Ok(Some(PatientConfig { urls: self.patient, client }))
+    }
+}

@@ -1,0 +1,133 @@
+//! Uploads of programs that know nothing of Hoop, which `hoop agent --patient` leaves with the gateway: curl, and a program that asks a proxy for `https://`. Real processes on loopback.
+
+use crate::common::{App, Server, curl, eventually, free_port, gateway, noise_file, run, service, service_at};
+use crate::flows::{Running, agent, relay};
+use std::fs::read_dir;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+
+struct World {
+    folder: tempfile::TempDir,
+    app: App,
+    _relay: Running,
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let relay = relay(folder.path());
+        Self { folder, app: App::start(), _relay: relay }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// An agent for whom uploads to this URL are patient.
+    fn agent(&self, url: &str, gateway: &str, more: &[&str]) -> (Running, SocketAddr) {
+        agent(self.path(), &[&["--patient", url, "--gateway", gateway, "--state", "state"], more].concat())
+    }
+
+    /// The bodies that the agent keeps.
+    fn kept(&self) -> usize {
+        read_dir(self.path().join("state/patient")).unwrap().count()
+    }
+}
+
+/// Posts a file through the agent, and returns the answer's status and body.
+fn post(agent: SocketAddr, file: &Path, url: &str, more: &[&str]) -> (u16, String) {
+    let (proxy, data) = (format!("http://{agent}"), format!("@{}", file.display()));
+    let fixed = ["--proxy", &proxy, "--noproxy", "", "--write-out", "\n%{http_code}", "--data-binary", &data];
+    let ran = curl(&[&fixed[..], more, &[url]].concat()).exits(0);
+    let (body, status) = ran.out.rsplit_once('\n').unwrap();
+    (status.parse().unwrap(), body.to_owned())
+}
+
+#[test]
+fn a_post_to_a_patient_url_is_sealed_and_left_with_the_gateway() {
+    let world = World::new();
+    let (service, gateway) = (service(world.path(), &world.app), gateway(world.path(), &[]));
+    let (_agent, agent) = world.agent(&format!("{}/up", service.url), &gateway.url, &[]);
+    let bytes = noise_file(world.path(), "file", 3_000_000);
+    let more = ["-H", "Cookie: session=abc", "-H", "Content-Type: image/jpeg", "-u", "alice:secret"];
+    let (status, receipt) =
+        post(agent, &world.path().join("file"), &format!("{}/up/holiday.jpg?j", service.url), &more);
+    let receipt: serde_json::Value = serde_json::from_str(&receipt).unwrap();
+    assert_eq!((status, receipt["via"].as_str(), receipt["bytes"].as_u64()), (202, Some("gateway"), Some(3_000_000)));
+    assert!(receipt["gateway"].as_str().unwrap().starts_with(&gateway.url), "{receipt}");
+    let seen = world.app.upload();
+    assert_eq!(seen.line, "POST /up/holiday.jpg?j HTTP/1.1");
+    assert!(seen.body == bytes, "byte for byte");
+    assert_eq!(seen.field("content-type"), Some("image/jpeg"));
+    assert_eq!(seen.field("cookie"), Some("session=abc"), "captured with the ticket");
+    assert_eq!(seen.field("authorization"), Some("Basic YWxpY2U6c2VjcmV0"));
+    assert_eq!(world.kept(), 0, "the gateway has it");
+    let id = receipt["id"].as_str().unwrap();
+    eventually("the proof", || {
+        let status = run(world.path(), &["status", "--json", id]);
+        (status.code == 0 && status.json()["state"] == "accepted").then_some(())
+    });
+    let listed = run(world.path(), &["status"]).exits(0);
+    assert!(listed.out.contains("holiday.jpg") && listed.out.contains(&id[..10]), "{listed}");
+    // Another URL, and another method, go by the relay, which does not go there.
+    let (status, _) = post(agent, &world.path().join("file"), &format!("{}/upper", service.url), &[]);
+    assert_eq!(status, 403);
+    let (status, _) = post(agent, &world.path().join("file"), &format!("{}/up", service.url), &["-X", "DELETE"]);
+    assert_eq!(status, 403);
+    assert_eq!(world.app.uploads().len(), 1);
+}
+
+/// The device seals it, so the relay need not be trusted with the host.
+#[test]
+fn an_https_request_is_sealed_though_its_host_is_not_entrusted() {
+    let world = World::new();
+    let (port, gateway) = (free_port(), gateway(world.path(), &["--ca", "cert.pem", "--allow-dest", "::1"]));
+    let origin = format!("https://localhost:{port}");
+    let _service: Server =
+        service_at(world.path(), &world.app, port, &origin, &["--tls-cert", "cert.pem", "--tls-key", "key.pem"]);
+    let (_agent, agent) = world.agent(&origin, &gateway.url, &["--ca", "cert.pem"]);
+    let asks = |method: &str| {
+        let mut program = TcpStream::connect(agent).unwrap();
+        write!(
+            program,
+            "{method} {origin}/up HTTP/1.1\r\nHost: localhost:{port}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        program.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = asks("PUT");
+    assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
+    let seen = world.app.upload();
+    assert_eq!((&seen.line[..], &seen.body[..]), ("PUT /up HTTP/1.1", &b"hello"[..]));
+    let answer = asks("DELETE");
+    assert!(answer.starts_with("HTTP/1.1 501 "), "{answer}");
+}
+
+#[test]
+fn what_nobody_has_is_an_error_and_nothing_of_it_stays() {
+    let world = World::new();
+    noise_file(world.path(), "file", 100_000);
+    let file = world.path().join("file");
+    // The application itself takes no sealed uploads.
+    let url = format!("{}/up", world.app.origin());
+    let (first, address) = world.agent(&url, "none", &[]);
+    let (status, why) = post(address, &file, &url, &[]);
+    assert_eq!(status, 501);
+    assert!(why.contains("was not handed over: the service does not take sealed uploads"), "{why}");
+    assert_eq!((world.app.uploads().len(), world.kept()), (0, 0));
+    drop(first);
+    // What an agent left that was killed goes with the next.
+    std::fs::create_dir(world.path().join("state/patient/0123456789abcdef")).unwrap();
+    std::fs::write(world.path().join("state/patient/0123456789abcdef/file"), "left").unwrap();
+    let (_agent, address) = world.agent(&url, "none", &[]);
+    assert_eq!(world.kept(), 0);
+    // A program that leaves before its body is whole leaves nothing.
+    let mut program = TcpStream::connect(address).unwrap();
+    write!(program, "POST {url} HTTP/1.1\r\nHost: {}\r\nContent-Length: 10\r\n\r\nhello", world.app.address).unwrap();
+    eventually("its body", || (world.kept() == 1).then_some(()));
+    drop(program);
+    eventually("its end", || (world.kept() == 0).then_some(()));
+}
