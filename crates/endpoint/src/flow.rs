@@ -3,7 +3,7 @@
 mod connectivity;
 mod credit;
 mod durability;
-mod lane_io;
+pub(crate) mod lane_io;
 mod lanes;
 mod persistence;
 pub(crate) mod spool;
@@ -16,6 +16,7 @@ pub(crate) use lanes::{Carried, Signals};
 
 use self::connectivity::{Connectivity, Timing};
 use self::durability::Durability;
+use self::lane_io::Taken;
 use self::lanes::Lanes;
 use self::statistics::Statistics;
 use crate::clock::Clock;
@@ -269,8 +270,8 @@ impl FlowInner {
         self.act(|state, now| state.next_output(lane, chunks, now))
     }
 
-    /// Takes in what has come over a lane. False: the lane is closed.
-    pub(crate) fn take_in(self: &Arc<Self>, lane: LaneId, decoder: &mut FrameDecoder) -> Result<bool, LaneError> {
+    /// Takes in what has come over a lane.
+    pub(crate) fn take_in(self: &Arc<Self>, lane: LaneId, decoder: &mut FrameDecoder) -> Result<Taken, LaneError> {
         self.act(|state, now| state.take_in(lane, decoder, now))
     }
 

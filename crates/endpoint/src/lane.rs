@@ -1,5 +1,6 @@
 //! The two tasks of a lane: one reads, one writes.
 
+use crate::flow::lane_io::Taken;
 use crate::flow::{FlowInner, Next, Signals};
 use crate::memory::decoder::FrameDecoder;
 use bytes::Bytes;
@@ -7,6 +8,7 @@ use hoop_carrier::{Lane, LaneReceiver, LaneSender};
 use hoop_flow::LaneId;
 use hoop_units::Duration;
 use std::sync::Arc;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// How much is received at once, at most.
@@ -38,8 +40,12 @@ async fn read(flow: Arc<FlowInner>, id: LaneId, mut receiver: Box<dyn LaneReceiv
     let (mut is_open, mut chunks) = (true, [const { Bytes::new() }; GATHER_MAX]);
     loop {
         match flow.take_in(id, &mut decoder) {
-            Ok(true) if is_open => {}
-            Ok(_) => break,
+            Ok(Taken::Part) => {
+                yield_now().await;
+                continue;
+            }
+            Ok(Taken::All) if is_open => {}
+            Ok(Taken::All | Taken::NoLane) => break,
             Err(error) => {
                 tracing::debug!(flow = %flow.name.flow, lane = id.0, %error, "a lane is broken off");
                 break;

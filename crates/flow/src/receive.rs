@@ -79,8 +79,7 @@ impl Incoming {
             self.whole = rest.end;
             self.join();
         } else {
-            let touches = |span: ByteRange| span.start <= rest.end && rest.start <= span.end;
-            if self.beyond.spans() >= GAPS_MAX && !self.beyond.iter().any(touches) {
+            if self.beyond.spans() >= GAPS_MAX && !self.beyond.touches(rest) {
                 return Err(Overrun::Gaps);
             }
             self.beyond.insert(rest);
@@ -92,15 +91,14 @@ impl Incoming {
     }
 
     fn new_in(&self, range: ByteRange) -> Vec<ByteRange> {
-        let mut new = RangeSet::new();
-        new.insert(range);
-        for span in self.beyond.iter().skip_while(|span| span.end <= range.start) {
-            if span.start >= range.end {
-                break;
-            }
-            new.remove(span);
+        let (mut new, mut at) = (Vec::new(), range.start);
+        for span in self.beyond.overlapping(range) {
+            new.push(ByteRange::new(at, span.start.max(at)));
+            at = span.end;
         }
-        new.iter().collect()
+        new.push(ByteRange::new(at.min(range.end), range.end));
+        new.retain(|range| !range.is_empty());
+        new
     }
 
     /// What lay beyond and touches now.

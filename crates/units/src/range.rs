@@ -175,6 +175,19 @@ impl RangeSet {
         range.is_empty() || self.spans.range(..=range.start).next_back().is_some_and(|(_, &end)| end >= range.end)
     }
 
+    /// The spans that have bytes of `range`, in order; also the bytes that they have beside it. It takes as long as there are such spans, and the logarithm of all.
+    pub fn overlapping(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
+        let before =
+            self.spans.range(..range.start).next_back().filter(|(_, end)| **end > range.start && !range.is_empty());
+        let within = self.spans.range(range.start..range.end.max(range.start));
+        before.into_iter().chain(within).map(|(&start, &end)| ByteRange { start, end })
+    }
+
+    /// Whether a span has bytes of `range`, or touches it.
+    pub fn touches(&self, range: ByteRange) -> bool {
+        self.spans.range(..=range.end).next_back().is_some_and(|(_, &end)| end >= range.start)
+    }
+
     /// How many bytes are in the set.
     pub fn len(&self) -> u64 {
         self.iter().map(ByteRange::len).sum()
@@ -305,6 +318,11 @@ mod tests {
                 let absent: BTreeSet<u64> = (0..50).filter(|b| !model.contains(b)).collect();
                 prop_assert_eq!(missing, absent);
                 prop_assert_eq!(set.contains(range), (range.start..range.end).all(|b| model.contains(&b)));
+                let overlapping: Vec<_> = set.overlapping(range).collect();
+                let expected: Vec<_> = set.iter().filter(|span| !span.intersect(range).is_empty()).collect();
+                prop_assert_eq!(overlapping, expected);
+                let touches = set.iter().any(|span| span.start <= range.end && range.start <= span.end);
+                prop_assert_eq!(set.touches(range), touches);
                 // Spans never touch.
                 let spans: Vec<ByteRange> = set.iter().collect();
                 prop_assert!(spans.windows(2).all(|pair| pair[0].end < pair[1].start));

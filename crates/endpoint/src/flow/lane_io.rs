@@ -16,6 +16,20 @@ const BATCH_SHARED: usize = 32 * 1024;
 /// When nothing has come for so long after something had, the last ACK is said again: whoever only receives would not notice that nothing can.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// So many frames of a lane, or pieces of them, are taken in before others have their turn: a frame may be a few bytes long, and what came may be a mebibyte.
+const TURN: usize = 256;
+
+/// How much of what had come over a lane was taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Taken {
+    /// All of it.
+    All,
+    /// As much as may be in one turn.
+    Part,
+    /// The lane is gone.
+    NoLane,
+}
+
 /// Adjoining pieces of a stream that the machine is told of at once.
 #[derive(Default)]
 struct Run {
@@ -73,28 +87,32 @@ impl State {
         lane: LaneId,
         decoder: &mut FrameDecoder,
         now: Timestamp,
-    ) -> Result<bool, LaneError> {
-        let Some(at) = self.lanes.entries.iter().position(|entry| entry.id == lane) else { return Ok(false) };
+    ) -> Result<Taken, LaneError> {
+        let Some(at) = self.lanes.entries.iter().position(|entry| entry.id == lane) else { return Ok(Taken::NoLane) };
         if self.durability.is_put_away {
-            while decoder.next()?.is_some() {}
-            return Ok(true);
+            for _ in 0..TURN {
+                if decoder.next()?.is_none() {
+                    return Ok(Taken::All);
+                }
+            }
+            return Ok(Taken::Part);
         }
         self.lanes.entries[at].heard = now;
         self.lanes.heard(self.lanes.entries[at].on.id);
         let mut data = 0;
-        match self.take_pieces(lane, decoder, &mut data, now) {
-            Ok(()) => {}
+        let taken = match self.take_pieces(lane, decoder, &mut data, now) {
+            Ok(taken) => taken,
             // This end has closed it; what still came goes over another, if it is wanted.
-            Err(LaneError::Violation(Violation::NoLane)) => return Ok(false),
+            Err(LaneError::Violation(Violation::NoLane)) => return Ok(Taken::NoLane),
             Err(error) => return Err(error),
-        }
+        };
         if data > 0 {
             self.statistics.counted(&self.lanes.entries[at].on.network).received += data;
             // A device that only receives is to notice if no more comes.
             self.timing.data_at = Some(now);
             self.timing.pause_at = (!self.machine.incoming().is_done()).then_some(now + PAUSE);
         }
-        Ok(true)
+        Ok(taken)
     }
 
     fn take_pieces(
@@ -103,9 +121,13 @@ impl State {
         decoder: &mut FrameDecoder,
         data: &mut u64,
         now: Timestamp,
-    ) -> Result<(), LaneError> {
+    ) -> Result<Taken, LaneError> {
         let mut run = Run::default();
-        while let Some(piece) = decoder.next()? {
+        for _ in 0..TURN {
+            let Some(piece) = decoder.next()? else {
+                self.take_run(lane, &mut run, now)?;
+                return Ok(Taken::All);
+            };
             match piece {
                 Piece::Data { offset, bytes } => {
                     *data += bytes.len() as u64;
@@ -123,7 +145,8 @@ impl State {
                 }
             }
         }
-        Ok(self.take_run(lane, &mut run, now)?)
+        self.take_run(lane, &mut run, now)?;
+        Ok(Taken::Part)
     }
 
     fn take_run(&mut self, lane: LaneId, run: &mut Run, now: Timestamp) -> Result<(), Violation> {

@@ -230,6 +230,32 @@ async fn a_device_that_breaks_the_rules_loses_the_lane_and_not_the_flow() {
     assert_eq!(all, b"abc", "what came in order, up to the end that was told first");
 }
 
+/// What came may be a mebibyte, and a frame five bytes.
+#[tokio::test(start_paused = true)]
+async fn who_sends_bytes_one_by_one_leaves_others_their_turn() {
+    const FRAMES: u64 = 20_000;
+    let world = World::new();
+    let raw = Raw::to(&world.server);
+    let mut said = raw.say(&open(name(1), KEY, raw.binding())).await;
+    let mut flow = world.server.accept().await.unwrap();
+    let turns = Arc::new(Mutex::new(0));
+    let counted = turns.clone();
+    let other = tokio::spawn(async move {
+        loop {
+            *counted.lock().unwrap() += 1;
+            yield_now().await;
+        }
+    });
+    let frames: Vec<u8> = (0..FRAMES).flat_map(|at| data(at, b"x")).collect();
+    let before = *turns.lock().unwrap();
+    said.send(&frames).await;
+    let mut come = vec![0; FRAMES as usize];
+    flow.read_exact(&mut come).await.unwrap();
+    let turns = *turns.lock().unwrap() - before;
+    assert!(turns > 50, "another had {turns} turns meanwhile");
+    other.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn floods_of_openings_stop_at_the_limits_and_take_no_other_devices_places() {
     let (a, b) = (DeviceId([1; 20]), DeviceId([2; 20]));
