@@ -14,8 +14,10 @@ use bytes::BytesMut;
 use hoop_flow::Binding;
 use hoop_flow::frame::Frame;
 use hoop_units::Prefix;
+use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use socket2::SockRef;
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -27,7 +29,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::server::Acceptor;
@@ -138,7 +140,8 @@ impl WebSocketListener {
         let options = WebSocketOptions { bound_by: BoundBy::Nonces, ..self.entrance.options.clone() };
         let admission = self.entrance.admission.clone();
         let unsettled = Arc::new(Semaphore::new(admission.limits.handshakes));
-        let front = Some(Front { proxies, unsettled, turn: tokio::sync::Mutex::default() });
+        let unnamed = Unnamed::new(admission.limits.handshakes);
+        let front = Some(Front { proxies, unnamed, unsettled, turn: tokio::sync::Mutex::default() });
         let entrance = Arc::new(Entrance { tls: None, options, front, admission });
         self.tasks.push(tokio::spawn(entrance.run(listener)));
         Ok(address)
@@ -189,10 +192,38 @@ struct Entrance {
 struct Front {
     /// Who alone is heard, and is asked whose the connection is.
     proxies: Vec<Prefix>,
-    /// Connections that have no place yet: more wait in the kernel's backlog.
+    /// Connections whose heads have not come, and those that wait to be settled.
+    unnamed: Unnamed,
+    /// Connections that are settled: whose heads have come, and that wait for a place.
     unsettled: Arc<Semaphore>,
     /// Whose turn it is to wait for a place: one asks for all.
     turn: tokio::sync::Mutex<()>,
+}
+
+/// Connections that have not said whose they are. The oldest makes way for one more: a proxy sends a head as soon as it has connected, and who is silent is none.
+struct Unnamed {
+    most: usize,
+    waiting: Mutex<VecDeque<oneshot::Sender<()>>>,
+}
+
+impl Unnamed {
+    fn new(most: usize) -> Self {
+        Self { most, waiting: Mutex::default() }
+    }
+
+    /// One more. What is returned ends when it has to make way.
+    fn add(&self) -> oneshot::Receiver<()> {
+        let (ticket, way) = oneshot::channel();
+        let mut waiting = self.waiting.lock();
+        if waiting.len() >= self.most {
+            waiting.retain(|ticket| !ticket.is_closed());
+        }
+        if waiting.len() >= self.most {
+            waiting.pop_front();
+        }
+        waiting.push_back(ticket);
+        way
+    }
 }
 
 /// What the entrances of a listener share.
@@ -207,33 +238,36 @@ struct Admission {
 impl Entrance {
     async fn run(self: Arc<Self>, listener: TcpListener) {
         loop {
-            let unsettled = match &self.front {
-                Some(front) => front.unsettled.clone().acquire_owned().await.ok(),
-                None => None,
-            };
             match listener.accept().await {
-                Ok((stream, peer)) => self.admit(stream, peer, unsettled).await,
+                Ok((stream, peer)) => self.admit(stream, peer).await,
                 Err(_) => tokio::time::sleep(REST).await,
             }
         }
     }
 
-    async fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, unsettled: Option<OwnedSemaphorePermit>) {
+    async fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
         let arrived = Arrived { stream, peer, buffer: BytesMut::new() };
         let Some(front) = &self.front else { return self.clone().settle(arrived).await };
         if !front.proxies.iter().any(|proxy| proxy.contains(peer.ip())) {
             return;
         }
         // Whose it is stands in the head, which a proxy sends when it has all of it.
-        let entrance = self.clone();
+        let (entrance, unsettled, way) = (self.clone(), front.unsettled.clone(), front.unnamed.add());
         tokio::spawn(async move {
             let limit = entrance.admission.limits.handshake_time;
             let settled = async {
-                entrance.clone().settle(entrance.named(arrived).await?).await;
+                let heard = async {
+                    let named = entrance.named(arrived).await?;
+                    io::Result::Ok((named, unsettled.acquire_owned().await))
+                };
+                let (named, _unsettled) = tokio::select! {
+                    heard = heard => heard?,
+                    _ = way => return Err(io::ErrorKind::ConnectionAborted.into()),
+                };
+                entrance.clone().settle(named).await;
                 io::Result::Ok(())
             };
             let _ = tokio::time::timeout(limit, settled).await;
-            drop(unsettled);
         });
     }
 

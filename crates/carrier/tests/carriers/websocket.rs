@@ -572,6 +572,29 @@ async fn behind_a_web_server_each_client_has_limits_of_its_own() {
     assert_eq!(ours.expect("a carrier").binding(), theirs.expect("a carrier").binding());
 }
 
+/// Any program of the machine may connect there. A web server sends a head as soon as it has connected.
+#[tokio::test]
+async fn who_is_silent_at_the_plain_address_makes_way() {
+    let limits = WebSocketLimits { handshakes: 16, ..WebSocketLimits::default() };
+    let options = WebSocketOptions::default();
+    let mut listener = websocket_listener(V4, &options, limits).await;
+    let proxies = vec!["127.0.0.0/8".parse().expect("a network")];
+    let plain = listener.listen_behind(any_port(V4), proxies).await.expect("a listener");
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(TcpStream::connect(plain).await.expect("a connection"));
+    }
+    assert_eq!(soon(to_the_end(&mut silent[0])).await, b"", "the oldest is closed");
+    let device = websocket_device(&WebSocketOptions { bound_by: BoundBy::Nonces, ..options });
+    let front = front(plain, "198.51.100.7").await;
+    // Less than a silent one may take.
+    let met = async { tokio::join!(device.connect(front, NAME), listener.accept()) };
+    let (ours, theirs) = tokio::time::timeout(Duration::from_secs(5), met).await.expect("nobody is waited for");
+    assert_eq!(ours.expect("a carrier").binding(), theirs.expect("a carrier").binding());
+    let mut last = silent.pop().expect("one");
+    assert!(tokio::time::timeout(Duration::from_millis(50), last.read_u8()).await.is_err(), "the latest is not");
+}
+
 /// Those that wait for a place behind a web server had taken all connections.
 #[tokio::test]
 async fn who_waits_behind_a_web_server_takes_no_connection_of_others() {
