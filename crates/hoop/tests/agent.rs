@@ -304,6 +304,20 @@ fn a_relay_that_is_told_so_logs_who_went_where_and_how_it_ended() {
     let line = access(&mut log);
     assert_eq!((line["to"].as_str(), line["end"].as_str()), (Some("http://10.0.0.1/"), Some("0x101")));
     assert!(line["status"].is_null(), "{line}");
+    // A device may have thousands refused in a second.
+    curl("--output /dev/null http://10.0.0.1/[1-130]");
+    curl("http://WEB/path");
+    let (mut refused, mut more) = (1, 0);
+    loop {
+        let mut line = String::new();
+        log.read_line(&mut line).unwrap();
+        refused += usize::from(line.contains("http://10.0.0.1/"));
+        more += usize::from(line.contains("more of a device's flows end at once"));
+        if line.contains(&to) {
+            break;
+        }
+    }
+    assert_eq!((refused, more), (120, 1));
 }
 
 #[test]

@@ -2,12 +2,18 @@
 //!
 //! What carries a flow says to the flow's line what is asked and answered ([`asked`], [`answered`]), wherever it learns of it: the line is the task's.
 
-use hoop_endpoint::{FlowError, FlowStream, FlowTally, Status, ended};
+use super::refusals::Refusals;
+use crate::codes;
+use hoop_endpoint::{DeviceId, FlowError, FlowStream, FlowTally, Status, ended};
 use http::{Method, StatusCode, Uri};
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::watch;
 use tokio::task_local;
+
+/// Lines a minute of a device for flows that cost it nothing: they are over as soon as they begin, and it may open thousands a second.
+const CHEAP_MAX: u32 = 120;
 
 /// Of an address so many letters are written down.
 const TO_MAX: usize = 1_024;
@@ -17,12 +23,19 @@ task_local! {
 }
 
 /// Writes lines with the target `access`, if it is on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct AccessLog {
-    pub is_on: bool,
+    /// None: it is off.
+    cheap: Option<Arc<Refusals>>,
 }
 
 impl AccessLog {
+    pub fn new(is_on: bool) -> Self {
+        let cheap =
+            Refusals::new(CHEAP_MAX, "more of a device's flows end at once than are written down in this minute");
+        Self { cheap: is_on.then(|| Arc::new(cheap)) }
+    }
+
     /// Lets `carrying` carry the flow to its end, and writes what came of it, also if that is dropped before.
     pub async fn note<F: Future<Output = ()>>(
         self,
@@ -30,10 +43,8 @@ impl AccessLog {
         kind: Kind,
         carrying: impl FnOnce(FlowStream) -> F,
     ) {
-        if !self.is_on {
-            return carrying(flow).await;
-        }
-        let line = Line::new(&flow, kind);
+        let Some(cheap) = self.cheap else { return carrying(flow).await };
+        let line = Line::new(&flow, kind, cheap);
         // The line outlives what carries.
         LINE.scope(RefCell::new(line), carrying(flow)).await;
     }
@@ -54,7 +65,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 struct Line {
     kind: Kind,
-    device: String,
+    device: DeviceId,
     /// `HOST:PORT` of a connection, or the URL without what may hold secrets.
     to: String,
     method: Option<Method>,
@@ -65,17 +76,19 @@ struct Line {
     over: watch::Receiver<Status>,
     begun: Instant,
     is_written: bool,
+    /// How many lines there are of what costs nothing.
+    cheap: Arc<Refusals>,
 }
 
 impl Line {
-    fn new(flow: &FlowStream, kind: Kind) -> Self {
+    fn new(flow: &FlowStream, kind: Kind, cheap: Arc<Refusals>) -> Self {
         let to = match kind {
             Kind::Connection => flow.service().split_once(':').map_or("", |(_, to)| to),
             Kind::Exchange | Kind::Upload => "",
         };
         Self {
             kind,
-            device: hex::encode(flow.name().device.0),
+            device: flow.name().device,
             to: to.chars().take(TO_MAX).collect(),
             method: None,
             status: None,
@@ -84,7 +97,17 @@ impl Line {
             over: flow.status(),
             begun: Instant::now(),
             is_written: true,
+            cheap,
         }
+    }
+
+    /// Whether the device asked for nothing, or for nothing that this relay has tried to reach.
+    fn is_cheap(&self) -> bool {
+        let is_nothing = self.method.is_none() && !matches!(self.kind, Kind::Connection);
+        let is_refused = self.code.is_some_and(|code| {
+            matches!(code, codes::MALFORMED | codes::FORBIDDEN | codes::UNKNOWN_NAME | codes::TOO_MANY)
+        });
+        is_nothing || is_refused
     }
 
     /// How it ended: `whole`, a code of `docs/run.md` or `docs/flow.md`, or `relay` if this relay ended first.
@@ -100,7 +123,7 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        if !self.is_written {
+        if !self.is_written || (self.is_cheap() && !self.cheap.are_written(self.device, Instant::now())) {
             return;
         }
         let stats = self.tally.stats();
@@ -111,7 +134,7 @@ impl Drop for Line {
                 Kind::Exchange => "exchange",
                 Kind::Upload => "upload",
             },
-            device = self.device,
+            device = hex::encode(self.device.0),
             method = self.method.as_ref().map(Method::as_str),
             to = self.to,
             status = self.status.map(|status| status.as_u16()),

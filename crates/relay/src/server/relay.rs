@@ -143,7 +143,7 @@ impl Relay {
             counters: Arc::default(),
         });
         let origins = Arc::new(Origins::new(egress.clone(), client_config(&config.ca)?));
-        let access_log = AccessLog { is_on: config.access_log };
+        let access_log = AccessLog::new(config.access_log);
         let ca = config.ca.clone();
         let carrying = Arc::new(Carrying { server, origins, ca, egress, stores, cache, access_log });
         Ok(Self { listener, plain_address, certificate, metrics, reload: mpsc::channel(1), carrying })
@@ -292,7 +292,7 @@ impl Carrying {
     /// Carries a flow to its end.
     async fn carry(self: Arc<Self>, flow: FlowStream) {
         let (origins, stores, cache) = (&self.origins, self.stores.as_ref(), self.cache.as_ref());
-        let log = self.access_log;
+        let log = self.access_log.clone();
         match flow.service() {
             service if service == HTTP || resumed(service).is_some() => {
                 log.note(flow, Kind::Exchange, |flow| exchange::carry(flow, origins, stores, cache)).await;
