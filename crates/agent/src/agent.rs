@@ -11,11 +11,12 @@ use crate::socks;
 use crate::tun::{CARRIER_MARK, Carrying, Intakes, Tun, TunConfig, TunError};
 use crate::tunnel::{Dialer, Exchanges};
 use hoop_endpoint::FlowOptions;
-use hoop_http::Lines;
+use hoop_http::{BACKLOG, Lines};
 use hoop_relay::preload::{Notice, PreloadServer};
 use hoop_relay::status::Listing;
 use hoop_relay::{FlowConnector, Introduction, Link, LinkError, NetworkPath};
 use rustix::process::geteuid;
+use socket2::SockRef;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
@@ -121,6 +122,7 @@ impl Agent {
         }
         let listen = |source| AgentError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
+        SockRef::from(&listener).listen(BACKLOG).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let multipath = config.ways.len() > 1;
         let users = [&[geteuid().as_raw(), 0], &config.users[..]].concat();

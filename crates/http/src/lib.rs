@@ -46,4 +46,4 @@ pub use server::paced::{Late, PacedBody};
 pub use server::presence::Presence;
 pub use server::request_body::RequestBody;
 pub use server::splice::SpliceChunk;
-pub use server::{Crowd, Peer, ServeError, Server, ServerLimits};
+pub use server::{BACKLOG, Crowd, Peer, ServeError, Server, ServerLimits};

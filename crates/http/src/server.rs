@@ -47,7 +47,7 @@ use tokio_rustls::server::TlsStream;
 
 /// Connections that the kernel keeps for us until they are accepted: as many as it will, 4,096 unless `net.core.somaxconn` says otherwise. Who finds no room there comes again only after
 /// a second.
-const BACKLOG: i32 = i32::MAX;
+pub const BACKLOG: i32 = i32::MAX;
 
 /// What TLS holds of an answer whose reader is slow, beside [`ServerLimits::buffer_bytes`]: a record of the longest length (RFC 8446 §5.1). Its default is four times that.
 const TLS_BUFFER_BYTES: usize = 16 * 1024;
