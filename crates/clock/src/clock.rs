@@ -47,6 +47,15 @@ impl Clock {
     /// This clock, judged from now on, and kept in a file. Whoever opens a store keeps its clock beside it, and [looks](Clock::look)
     /// at it now and then.
     pub fn keep(self, path: &Path) -> Self {
+        self.judged(Some(path))
+    }
+
+    /// This clock, judged from now on, and not written down: for what does not outlive its process.
+    pub fn judge(self) -> Self {
+        self.judged(None)
+    }
+
+    fn judged(self, path: Option<&Path>) -> Self {
         match self.source {
             Source::Readings(readings) => Self { source: Source::Kept(Arc::new(Kept::open(readings, path))), ..self },
             Source::Wall(_) | Source::Kept(_) => self,

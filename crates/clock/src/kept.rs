@@ -21,25 +21,31 @@ const SAVE: Duration = Duration::from_secs(300);
 pub struct Kept {
     readings: Arc<dyn Readings>,
     boot: String,
-    path: PathBuf,
+    /// None: it is not written down.
+    path: Option<PathBuf>,
     keeper: Mutex<Timekeeper>,
     /// When it was written last. Held while it is being written.
     saved: Mutex<Timestamp>,
 }
 
 impl Kept {
-    /// Begins with what the file says.
-    pub fn open(readings: Arc<dyn Readings>, path: &Path) -> Self {
+    /// Begins with what the file says, if there is to be one.
+    pub fn open(readings: Arc<dyn Readings>, path: Option<&Path>) -> Self {
         let (boot, reading) = (readings.boot(), readings.read());
-        let keeper = Timekeeper::new(load(path), &boot, reading);
-        if !keeper.is_sure() {
+        let keeper = Timekeeper::new(path.and_then(load), &boot, reading);
+        if !keeper.is_sure() && path.is_some() {
             tracing::warn!(
                 time = %keeper.now(),
-                "the time is in doubt: nothing is deleted until NTP confirms it, or for a day"
+                "the time is in doubt: nothing ends by it until NTP confirms it, or for a day"
             );
         }
-        let kept =
-            Self { readings, boot, path: path.to_owned(), keeper: Mutex::new(keeper), saved: Mutex::new(reading.mono) };
+        let kept = Self {
+            readings,
+            boot,
+            path: path.map(Path::to_owned),
+            keeper: Mutex::new(keeper),
+            saved: Mutex::new(reading.mono),
+        };
         kept.save(&kept.keeper.lock());
         kept
     }
@@ -109,7 +115,7 @@ impl Kept {
         }
         match (was_sure, keeper.is_sure()) {
             (true, false) => {
-                tracing::warn!(now = %keeper.now(), "the wall clock has jumped: nothing is deleted until the time is confirmed");
+                tracing::warn!(now = %keeper.now(), "the wall clock has jumped: nothing ends by it until the time is confirmed");
             }
             (false, true) => tracing::info!(now = %keeper.now(), "the time is sure"),
             _ => {}
@@ -122,16 +128,16 @@ impl Kept {
     }
 
     fn write(&self, saved: &Saved) {
+        let Some(path) = &self.path else { return };
         let mut last = self.saved.lock();
         if Timestamp::from_micros(saved.mono_us) < *last {
             // Somebody was faster, and knew more.
             return;
         }
-        match serde_json::to_vec(saved).map_err(io::Error::from).and_then(|text| hoop_files::replace(&self.path, &text))
-        {
+        match serde_json::to_vec(saved).map_err(io::Error::from).and_then(|text| hoop_files::replace(path, &text)) {
             Ok(()) => *last = Timestamp::from_micros(saved.mono_us),
             Err(error) => {
-                tracing::error!(%error, path = %self.path.display(), "what time it is cannot be written down")
+                tracing::error!(%error, path = %path.display(), "what time it is cannot be written down")
             }
         }
     }
@@ -193,14 +199,14 @@ mod tests {
         let path = folder.path().join("clock");
         let faked = Arc::new(Faked::default());
         faked.set(1, 0, 1_795_000_000);
-        drop(Kept::open(faked.clone(), &path));
+        drop(Kept::open(faked.clone(), Some(&path)));
         faked.set(2, 0, 0);
-        let kept = Kept::open(faked.clone(), &path);
+        let kept = Kept::open(faked.clone(), Some(&path));
         assert_eq!(kept.now(), UnixTime(1_795_000_000), "a box without a battery starts in 1970");
         faked.set(2, 400, 400);
         kept.look(false);
         faked.set(3, 0, 0);
-        assert_eq!(Kept::open(faked, &path).now(), UnixTime(1_795_000_400), "written down each five minutes");
+        assert_eq!(Kept::open(faked, Some(&path)).now(), UnixTime(1_795_000_400), "written down each five minutes");
     }
 
     #[test]
@@ -208,7 +214,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let faked = Arc::new(Faked::default());
         faked.set(1, 0, 1_795_000_000);
-        let kept = Kept::open(faked.clone(), &folder.path().join("clock"));
+        let kept = Kept::open(faked.clone(), Some(&folder.path().join("clock")));
         assert_eq!(kept.over(LIFE), None, "a new one's time is not confirmed");
         let day = 86_400 + JUMP.as_secs();
         faked.set(1, 1, 1_795_000_001);
@@ -226,7 +232,11 @@ mod tests {
         fs::write(&path, "{\"steady_us\":").unwrap();
         let faked = Arc::new(Faked::default());
         faked.set(1, 0, 7);
-        assert_eq!(Kept::open(faked.clone(), &path).now(), UnixTime(7));
-        assert_eq!(Kept::open(faked, &folder.path().join("gone/clock")).now(), UnixTime(7), "nor can it be written");
+        assert_eq!(Kept::open(faked.clone(), Some(&path)).now(), UnixTime(7));
+        assert_eq!(
+            Kept::open(faked, Some(&folder.path().join("gone/clock"))).now(),
+            UnixTime(7),
+            "nor can it be written"
+        );
     }
 }

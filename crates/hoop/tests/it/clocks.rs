@@ -3,12 +3,15 @@
 //!
 //! `HOOP_JUMPS` is how many jumps there are, 20 if it is not set.
 
-use crate::common::{App, PATIENCE, Server, eventually, free_port, hoop, noise, post, run};
+use crate::common::{App, PATIENCE, Server, curl, eventually, free_port, hoop, noise, post, run};
+use crate::flows;
 use serde_json::Value;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 const HOUR: i64 = 3_600;
@@ -157,13 +160,19 @@ struct World {
     made: u64,
 }
 
+/// What stands in for the kernel's clocks.
+fn shim(folder: &Path) -> PathBuf {
+    let shim = folder.join("shim.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clocks/shim.c");
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&shim).arg(source).status();
+    assert!(built.unwrap().success());
+    shim
+}
+
 impl World {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let shim = folder.path().join("shim.so");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clocks/shim.c");
-        let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&shim).arg(source).status();
-        assert!(built.unwrap().success());
+        let shim = shim(folder.path());
         run(folder.path(), &["keygen", "-o", "kws"]).exits(0);
         let [gateway, service, device] =
             ["gateway", "service", "device"].map(|name| Machine::new(folder.path(), name, &shim));
@@ -353,4 +362,56 @@ fn processes_whose_clocks_jump_lose_nothing_and_hand_nothing_over_twice() {
     (0..jumps).for_each(|number| world.jump(number));
     world.ends();
     println!("{jumps} jumps, {} uploads", world.sent.len());
+}
+
+/// By the wall clock alone, an answer is fresh for longer by as much as that is set back.
+#[test]
+fn a_relays_cached_answers_age_whatever_its_wall_clock_says() {
+    let folder = tempfile::tempdir().unwrap();
+    flows::sign(folder.path());
+    std::fs::write(folder.path().join("devices.toml"), "").unwrap();
+    let mut relay = Machine::new(folder.path(), "relay", &shim(folder.path()));
+    let listen = format!("127.0.0.1:{}", relay.port);
+    let starts = |relay: &mut Machine| {
+        let fixed = ["relay", "--tls-cert", "cert.pem", "--tls-key", "key.pem", "--devices", "devices.toml"];
+        let more = ["--listen", &listen, "--allow", "127.0.0.1", "--state-dir", "relay"];
+        let arguments = [&fixed[..], &more].concat();
+        relay.server = Some(Server::start_with(folder.path(), "relay", &arguments, &relay.environment()));
+    };
+    starts(&mut relay);
+    let name = format!("localhost:{}", relay.port);
+    let introduced =
+        run(folder.path(), &["introduce", &name, "--devices", "devices.toml", "--cert", "cert.pem"]).exits(0).out;
+    std::fs::write(folder.path().join("laptop.toml"), format!("addresses = [\"127.0.0.1\"]\n{introduced}")).unwrap();
+    let (_agent, agent) = flows::agent(folder.path(), &[]);
+    let asked = Arc::<AtomicUsize>::default();
+    let counted = asked.clone();
+    let web = flows::web(move |_, _| {
+        let body = format!("version {}", counted.fetch_add(1, Ordering::Relaxed) + 1);
+        let len = body.len();
+        format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=1000\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{body}"
+        )
+    });
+    // The version that is answered with, and its age.
+    let get = || {
+        let (proxy, url) = (format!("http://{agent}"), format!("http://{web}/"));
+        let ran = curl(&["--include", "--proxy", &proxy, "--noproxy", "", &url]).exits(0);
+        let age = ran.out.lines().find_map(|line| line.strip_prefix("Age: ")?.trim().parse().ok());
+        (ran.out.lines().last().unwrap_or_default().to_owned(), age.unwrap_or(0_u64))
+    };
+    assert_eq!(get().0, "version 1");
+    // It is 500 s later, and the clock says that it is 400 s earlier.
+    (relay.slept, relay.off) = (500, -900);
+    relay.set(false);
+    let (version, age) = get();
+    assert!(version == "version 1" && (499..600).contains(&age), "{version} is {age} s old");
+    // What is on disk is as old for the next process.
+    relay.stops();
+    starts(&mut relay);
+    let (version, age) = get();
+    assert!(version == "version 1" && (499..600).contains(&age), "{version} is {age} s old");
+    (relay.slept, relay.off) = (1_100, -1_500);
+    relay.set(false);
+    assert_eq!(get().0, "version 2");
 }

@@ -22,6 +22,7 @@ use crate::introduction::Devices;
 use crate::wire::{HTTP, UPLOAD, resumed, resumed_upload};
 use hoop_carrier::Listener;
 use hoop_endpoint::{DeviceId, FlowStream, Server, ServerConfig, ServerLimits};
+use hoop_http::Clock;
 use hoop_http::tls::{Renewed, client_config};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -174,6 +175,10 @@ impl Relay {
         let Self { listener, plain_address: _, certificate, metrics, reload: (_again, reload), carrying } = self;
         let mut tasks = JoinSet::new();
         let (_stop, stopped) = hoop_http::shutdown();
+        if let Some(cache) = carrying.cache.clone() {
+            let stopped = stopped.clone();
+            tasks.spawn(async move { hoop_http::keep_time(cache.clock(), stopped).await });
+        }
         if let Some(metrics) = metrics {
             tasks.spawn(hoop_http::metrics::serve(metrics, text_of(carrying.clone()), stopped));
         }
@@ -239,7 +244,11 @@ fn open_cache(
     let reserve = folder.as_deref().zip(reserve).map(|(folder, reserve)| reserve.here(folder));
     let known = devices.known();
     let is_known = |device| known.contains_key(&device);
-    let opened = Cache::open(config.cache, folder.as_deref().zip(reserve), &config.allowed, files, is_known);
+    let clock = match &config.store {
+        Some(store) => Clock::system().keep(&store.folder.join("clock")),
+        None => Clock::system().judge(),
+    };
+    let opened = Cache::open(config.cache, folder.as_deref().zip(reserve), &config.allowed, files, clock, is_known);
     opened.map_err(|source| RelayError::Store { path: folder.unwrap_or_default(), source })
 }
 

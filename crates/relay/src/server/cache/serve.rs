@@ -24,7 +24,7 @@ use crate::server::places::Places;
 use crate::server::reserve::Reserve;
 use bytes::Bytes;
 use hoop_endpoint::DeviceId;
-use hoop_http::empty;
+use hoop_http::{Clock, empty};
 use http::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, DATE, ETAG, HOST, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, LAST_MODIFIED, LOCATION, SET_COOKIE, VIA,
@@ -36,7 +36,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -58,6 +58,7 @@ pub(crate) struct Cache {
     /// Requests that are made.
     tasks: Mutex<JoinSet<()>>,
     counters: CacheCounters,
+    clock: Clock,
 }
 
 /// What a request is made for.
@@ -138,6 +139,7 @@ impl Cache {
         folder: Option<(&Path, Arc<Reserve>)>,
         allowed: &Allowed,
         files: Arc<Places>,
+        clock: Clock,
         is_known: impl Fn(DeviceId) -> bool,
     ) -> io::Result<Option<Arc<Self>>> {
         if config.memory == 0 && (config.disk == 0 || folder.is_none()) {
@@ -147,7 +149,17 @@ impl Cache {
         let library = Library::open(config, folder, place, files, is_known)?;
         let drafts = Places::new(DRAFTS_MAX, DRAFTS_MAX);
         let (flights, tasks, counters) = (Flights::default(), Mutex::default(), CacheCounters::default());
-        Ok(Some(Arc::new(Self { library, flights, drafts, tasks, counters })))
+        Ok(Some(Arc::new(Self { library, flights, drafts, tasks, counters, clock })))
+    }
+
+    /// What time it is, as it is judged: else an answer would be fresh for longer by as much as the wall clock is set back.
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(self.clock.unix().0.into())
+    }
+
+    /// Its clock, which somebody has to look at now and then.
+    pub(crate) const fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// What metrics tell.
@@ -182,7 +194,7 @@ impl Cache {
         let mut why = Forward::UriMiss;
         for _ in 0..LOOKS {
             let look = self.library.find(&asker, &request.headers).await;
-            let now = SystemTime::now();
+            let now = self.now();
             why = look.why;
             if let Some(entry) = &look.entry {
                 if entry.policy.answers(&request.headers, now) {
@@ -224,7 +236,7 @@ impl Cache {
     pub(crate) async fn head(&self, request: &request::Parts, device: DeviceId, origins: &Origins) -> Option<Vec<u8>> {
         let asker = asker(request, device, origins)?;
         let entry = self.library.find(&asker, &request.headers).await.entry;
-        let now = SystemTime::now();
+        let now = self.now();
         let asked = Directives::of_request(&request.headers);
         match entry.filter(|entry| entry.policy.answers(&request.headers, now)) {
             Some(entry) => {
@@ -337,12 +349,12 @@ impl Cache {
             Some(Came::Answered { entry, outcome, is_for_all, cookies }) => {
                 let is_theirs = is_for_all
                     && entry.record.selector.selects(asker, &request.headers)
-                    && (entry.policy.answers(&request.headers, SystemTime::now())
+                    && (entry.policy.answers(&request.headers, self.now())
                         || matches!(outcome, Outcome::StaleIfError { .. }));
                 if !is_first && !is_theirs {
                     return false;
                 }
-                let Some(mut reply) = Reply::of(&entry, request, SystemTime::now()) else { return false };
+                let Some(mut reply) = Reply::of(&entry, request, self.now()) else { return false };
                 if is_first {
                     reply.head.headers.extend(cookies.into_iter().map(|cookie| (SET_COOKIE, cookie)));
                 }
@@ -369,7 +381,7 @@ impl Cache {
     async fn awaits(&self, coming: &Coming, request: &request::Parts, asker: &Asker) -> bool {
         let can_go_on = || coming.length.is_some() && Version::of(request, &parts(&coming.head)).is_some();
         coming.record.selector.selects(asker, &request.headers)
-            && coming.policy.answers(&request.headers, SystemTime::now())
+            && coming.policy.answers(&request.headers, self.now())
             && (can_go_on() || timeout(PATIENCE, coming.draft.ended()).await == Ok(End::Whole))
     }
 
@@ -440,10 +452,10 @@ impl Cache {
     async fn make(&self, flight: &Arc<Flight>, mut errand: Errand) {
         let tell = |came| drop(flight.came.send_replace(Some(came)));
         loop {
-            let asked = SystemTime::now();
+            let asked = self.now();
             let sent = Request::from_parts(errand.request(), empty());
             let answered = errand.origins.send(errand.device, sent).await;
-            let times = Times { asked, came: SystemTime::now() };
+            let times = Times { asked, came: self.now() };
             errand.was_used = answered.as_ref().is_ok_and(|answered| answered.was_used);
             let is_error = answered.as_ref().map_or(true, |answered| is_trouble(answered.response.status()));
             let stands_in = |stale: &&Arc<Entry>| is_error && stale.policy.answers_errors(times.came);
