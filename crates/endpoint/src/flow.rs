@@ -3,7 +3,7 @@
 mod connectivity;
 mod credit;
 mod durability;
-pub(crate) mod lane_io;
+mod lane_io;
 mod lanes;
 mod persistence;
 pub(crate) mod spool;
@@ -16,7 +16,6 @@ pub(crate) use lanes::{Carried, Signals};
 
 use self::connectivity::{Connectivity, Timing};
 use self::durability::Durability;
-use self::lane_io::Taken;
 use self::lanes::Lanes;
 use self::statistics::Statistics;
 use crate::clock::Clock;
@@ -115,6 +114,17 @@ struct Todo {
     spool: bool,
     load: bool,
     set_timer: bool,
+}
+
+/// How much of what had come over a lane was taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Taken {
+    /// All of it.
+    All,
+    /// As much as may be in one turn.
+    Part,
+    /// The lane is gone.
+    NoLane,
 }
 
 /// What a writer does next.

@@ -1,7 +1,6 @@
 //! The two tasks of a lane: one reads, one writes.
 
-use crate::flow::lane_io::Taken;
-use crate::flow::{FlowInner, Next, Signals};
+use crate::flow::{FlowInner, Next, Signals, Taken};
 use crate::memory::decoder::FrameDecoder;
 use bytes::Bytes;
 use hoop_carrier::{Lane, LaneReceiver, LaneSender};

@@ -1,6 +1,6 @@
 //! What each lane of a flow says and hears.
 
-use super::{LaneError, Next, State};
+use super::{LaneError, Next, State, Taken};
 use crate::memory::decoder::{FrameDecoder, Piece};
 use bytes::{Bytes, BytesMut};
 use hoop_flow::frame::{DATA_MAX, Frame, put_data_head};
@@ -18,17 +18,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// So many frames of a lane, or pieces of them, are taken in before others have their turn: a frame may be a few bytes long, and what came may be a mebibyte.
 const TURN: usize = 256;
-
-/// How much of what had come over a lane was taken in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Taken {
-    /// All of it.
-    All,
-    /// As much as may be in one turn.
-    Part,
-    /// The lane is gone.
-    NoLane,
-}
 
 /// Adjoining pieces of a stream that the machine is told of at once.
 #[derive(Default)]
