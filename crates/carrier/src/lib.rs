@@ -2,6 +2,7 @@
 //! ([`Carrier::binding`]), and gives [`Lane`]s, which are streams of bytes in both directions.
 
 mod congestion;
+mod datagrams;
 mod dialer;
 mod goodbyes;
 mod lingering;

@@ -4,6 +4,7 @@
 //! each. A client that acknowledges late makes these timeouts as long as it likes; so a server ends such a connection after [`LINGER_MAX`]. A late packet is answered by a stateless
 //! reset then. Whoever begins handshakes and leaves them, or has them make way, pays nothing for what lingers; so it is counted against his address.
 
+use crate::datagrams::Datagrams;
 use hoop_units::AddressKey;
 use parking_lot::Mutex;
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
@@ -90,7 +91,7 @@ impl Runtime for Drivers {
     }
 
     fn wrap_udp_socket(&self, socket: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
-        TokioRuntime.wrap_udp_socket(socket)
+        Datagrams::open(socket)
     }
 }
 
