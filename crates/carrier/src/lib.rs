@@ -4,6 +4,7 @@
 mod congestion;
 mod datagrams;
 mod dialer;
+mod effort;
 mod goodbyes;
 mod lingering;
 mod listener;

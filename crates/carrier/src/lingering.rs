@@ -5,6 +5,7 @@
 //! reset then. Whoever begins handshakes and leaves them, or has them make way, pays nothing for what lingers; so it is counted against his address.
 
 use crate::datagrams::Datagrams;
+use crate::effort::{Effort, Measured};
 use hoop_units::AddressKey;
 use parking_lot::Mutex;
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
@@ -14,6 +15,7 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -69,14 +71,18 @@ impl OfUse {
     }
 }
 
-/// Runs a listener's endpoint and connections as tokio does, and tells which task it began last.
+/// Runs a listener's endpoint and connections as tokio does, but measured, and tells which task it began last.
 #[derive(Default, Debug)]
-pub(crate) struct Drivers(Mutex<Option<AbortHandle>>);
+pub(crate) struct Drivers {
+    last: Mutex<Option<(AbortHandle, Arc<Effort>)>>,
+    /// The first task is the endpoint's own.
+    has_endpoint: AtomicBool,
+}
 
 impl Drivers {
-    /// The task that was begun last, once.
-    pub(crate) fn last(&self) -> Option<AbortHandle> {
-        self.0.lock().take()
+    /// The task that was begun last, and what it takes, once.
+    pub(crate) fn last(&self) -> Option<(AbortHandle, Arc<Effort>)> {
+        self.last.lock().take()
     }
 }
 
@@ -86,8 +92,13 @@ impl Runtime for Drivers {
     }
 
     fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        let task = tokio::spawn(driver).abort_handle();
-        *self.0.lock() = Some(task);
+        if !self.has_endpoint.swap(true, Ordering::Relaxed) {
+            tokio::spawn(driver);
+            return;
+        }
+        let effort = Arc::<Effort>::default();
+        let task = tokio::spawn(Measured::new(driver, effort.clone())).abort_handle();
+        *self.last.lock() = Some((task, effort));
     }
 
     fn wrap_udp_socket(&self, socket: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {

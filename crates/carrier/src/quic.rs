@@ -11,10 +11,11 @@
 //! and so is what QUIC keeps of connections that are over: a server forgets those after three seconds.
 
 use crate::congestion::Congestion;
+use crate::effort::{Shunned, is_fair};
 use crate::lingering::{Drivers, Lingering, OfUse, There};
 use crate::peers::{Peers, Place};
 use crate::resets::ResetKey;
-use crate::sending::{CODE, QuicSender, Sending, gone};
+use crate::sending::{CODE, EXCESSIVE, QuicSender, Sending, gone};
 use crate::silence::{Sample, until_silent};
 use crate::socket::{Local, udp_socket};
 use crate::turns::Turns;
@@ -30,8 +31,8 @@ use quinn::{
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
@@ -315,6 +316,7 @@ impl QuicListener {
             limits: limits.clone(),
             peers: peers.clone(),
             lingering: Lingering::new(limits.lingering, limits.lingering_per_peer),
+            shunned: Shunned::default(),
             drivers,
             hand_over,
             config,
@@ -363,6 +365,7 @@ struct Admitting {
     limits: QuicLimits,
     peers: Peers,
     lingering: Lingering,
+    shunned: Shunned,
     drivers: Arc<Drivers>,
     hand_over: mpsc::Sender<QuicCarrier>,
     config: quinn::ServerConfig,
@@ -394,6 +397,11 @@ impl Admitting {
         let (peer, validated) = (incoming.remote_address().ip(), incoming.remote_address_validated());
         let connections = self.endpoint.open_connections();
         match self.limits.admission(under_way, connections, validated) {
+            Admission::Accept if self.shunned.contains(peer) => match validated {
+                true => incoming.refuse(),
+                // It may be another's.
+                false => drop(incoming.retry()),
+            },
             Admission::Accept if validated && !self.lingering.admits(peer) => incoming.refuse(),
             Admission::Accept => {
                 // An address that may be another's is not held against that one: it has its share of `retry_from`.
@@ -423,15 +431,17 @@ impl Admitting {
         let Ok(config) = self.config(there) else { return };
         // An error is that of a packet which is no first packet of a handshake.
         let Ok(connecting) = incoming.accept_with(config) else { return };
-        of_use.set_driver(self.drivers.last());
+        let (driver, effort) = self.drivers.last().unzip();
+        of_use.set_driver(driver);
         let (limit, hand_over) = (self.limits.handshake_time, self.hand_over.clone());
         let QuicOptions { send_window, receive_window, lanes, .. } = self.options;
-        let key = place.key();
+        let (key, shunned) = (place.key(), self.shunned.clone());
         self.peers.set_use(key, of_use);
         let task = tokio::spawn(async move {
             let Ok(Ok(connection)) = tokio::time::timeout(limit, connecting).await else { return };
             let first_window = send_window.min(u64::from(STRANGER_WINDOW));
             let Ok(mut carrier) = QuicCarrier::new(connection.clone(), first_window, lanes) else { return };
+            effort.iter().for_each(|effort| effort.judge_by(judge(Arc::downgrade(&carrier.sending), shunned.clone())));
             carrier.windows = Some(Windows { receive: VarInt::from_u32(receive_window), send: send_window });
             carrier.of_use = place.take_use().map(Arc::new);
             tokio::select! {
@@ -441,6 +451,25 @@ impl Admitting {
             drop(place);
         });
         self.peers.set_task(key, task.abort_handle());
+    }
+}
+
+/// Judges what a connection takes of a processor. One that takes too much for its datagrams is closed, and its address shunned.
+fn judge(carrier: Weak<Sending>, shunned: Shunned) -> impl FnMut(Duration) -> bool + Send + 'static {
+    let mut before = 0;
+    move |spent| {
+        let connection = carrier.upgrade().map(|sending| sending.connection().clone());
+        let Some(connection) = connection.filter(|connection| connection.close_reason().is_none()) else {
+            // It takes little to end.
+            return false;
+        };
+        let stats = connection.stats();
+        let datagrams = stats.udp_rx.datagrams + stats.udp_tx.datagrams;
+        if !is_fair(spent, datagrams - std::mem::replace(&mut before, datagrams)) {
+            shunned.add(connection.remote_address().ip());
+            connection.close(EXCESSIVE, b"");
+        }
+        true
     }
 }
 

@@ -22,6 +22,9 @@ use tokio::task::yield_now;
 /// The code that a lane is reset or stopped with, and a connection closed with: whoever needs a reason has had it in a frame.
 pub(crate) const CODE: VarInt = VarInt::from_u32(0);
 
+/// What a connection is closed with that takes too much of a processor for what it brings.
+pub(crate) const EXCESSIVE: VarInt = VarInt::from_u32(1);
+
 /// How much a lane gives to QUIC before others have their turn, in bytes, and a chunk more.
 const TURN: usize = 64 * 1024;
 
@@ -106,6 +109,10 @@ impl Sending {
     pub(crate) fn new(connection: quinn::Connection, window: u64) -> Self {
         let (turn, together) = (Mutex::default(), std::sync::Mutex::default());
         Self { connection, turn, window: AtomicU64::new(window), together }
+    }
+
+    pub(crate) const fn connection(&self) -> &quinn::Connection {
+        &self.connection
     }
 
     /// Sets the most that the connection is to take over, in bytes.
