@@ -5,7 +5,7 @@
 use crate::local::text;
 use bytes::Bytes;
 use hoop_client::{
-    Client, ClientConfig, Content, Credentials, Outcome, Payload, PushError, PushOptions, TicketsError, Upload,
+    Client, ClientConfig, Content, Credentials, Event, Outcome, Payload, PushError, PushOptions, TicketsError, Upload,
 };
 use hoop_files::{FolderError, Lock, space};
 use hoop_http::tls::TlsError;
@@ -15,7 +15,9 @@ use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use serde_json::json;
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,16 +27,19 @@ use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Semaphore;
-use url::Url;
+use url::{Origin, Url};
 
-/// Uploads that are sealed and sent at once. More wait: a gateway takes them one after the other as fast.
-const TOGETHER_MAX: usize = 16;
+/// Uploads to one origin that are sealed and sent at once. More wait: a gateway takes them one after the other as fast.
+const TOGETHER_MAX: usize = 8;
+
+/// Uploads to one origin whose bodies come, or wait. More are refused: programs that have left could otherwise fill the disk, and take all descriptors.
+const KEPT_MAX: usize = 64;
 
 /// What the file system keeps free: as much as a relay's.
 const RESERVE_BYTES: u64 = 256 << 20;
 
 /// How much of a body is written before the file system's room is looked at again.
-const LOOK_EVERY: u64 = 16 << 20;
+const LOOK_EVERY: u64 = 1 << 20;
 
 /// What follows from the URL, the body or this hop, or is said elsewhere.
 const LEFT_OUT: [HeaderName; 6] =
@@ -46,7 +51,7 @@ pub struct PatientUrl(Url);
 
 /// It is no URL whose uploads could be patient.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("expected a URL such as https://photos.example/upload, without a query")]
+#[error("expected a URL such as https://photos.example/upload: http or https, without user, query or fragment")]
 pub struct NoUrl;
 
 impl PatientUrl {
@@ -74,6 +79,8 @@ pub struct PatientConfig {
     pub urls: Vec<PatientUrl>,
     /// Whom to trust, where the gateway is, and the folder for what is under way, in which the bodies are, too.
     pub client: ClientConfig,
+    /// Whether a gateway is relied on that shows no key, or another than is known here ([`PushOptions::trust_new_gateway`]). Otherwise programs wait until the service has the upload.
+    pub trust_new_gateway: bool,
 }
 
 /// Patient uploads cannot be taken.
@@ -94,8 +101,23 @@ pub enum PatientError {
 pub(crate) struct Patient {
     urls: Vec<PatientUrl>,
     client: Client,
+    trust_new_gateway: bool,
     folder: PathBuf,
-    places: Semaphore,
+    /// Those of each origin, so that one that does not answer keeps nobody waiting for another.
+    origins: HashMap<Origin, Places>,
+}
+
+/// How many uploads an origin may have.
+#[derive(Clone)]
+struct Places {
+    kept: Arc<Semaphore>,
+    sent: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new() -> Self {
+        Self { kept: Arc::new(Semaphore::new(KEPT_MAX)), sent: Arc::new(Semaphore::new(TOGETHER_MAX)) }
+    }
 }
 
 impl fmt::Debug for Patient {
@@ -108,12 +130,16 @@ impl fmt::Debug for Patient {
 enum NotTaken {
     /// The program's body broke off.
     Broken,
+    /// The origin has too many.
+    TooMany,
     /// The disk is full.
     NoRoom,
     /// The body cannot be kept.
     Disk(io::Error),
     /// Neither a gateway nor the service has it.
     Push(PushError),
+    /// A defect.
+    Internal,
 }
 
 impl Patient {
@@ -133,7 +159,9 @@ impl Patient {
             }
         }
         let client = Client::new(config.client.clone())?;
-        Ok(Self { urls: config.urls.clone(), client, folder, places: Semaphore::new(TOGETHER_MAX) })
+        let (urls, trust_new_gateway) = (config.urls.clone(), config.trust_new_gateway);
+        let origins = urls.iter().map(|PatientUrl(url)| (url.origin(), Places::new())).collect();
+        Ok(Self { urls, client, trust_new_gateway, folder, origins })
     }
 
     /// Where a request goes, if it is a patient upload.
@@ -150,25 +178,44 @@ impl Patient {
         url: Url,
         deadline: Option<UnixTime>,
     ) -> Response<Body> {
+        let places = self.origins.get(&url.origin()).cloned().unwrap_or_else(Places::new);
+        let Ok(kept_place) = places.kept.clone().try_acquire_owned() else { return refused(&url, &NotTaken::TooMany) };
         let kept = match Kept::body(&self.folder, &url, request).await {
             Ok(kept) => kept,
             Err(why) => return refused(&url, &why),
         };
         let (patient, to) = (self.clone(), url.clone());
         let handing = tokio::spawn(async move {
-            let _place = patient.places.acquire().await;
+            let place = places.sent.acquire_owned().await;
             let now = patient.client.config().clock.unix();
             let deadline = deadline.map(|deadline| Duration::from_secs(deadline.0.saturating_sub(now.0).into()));
-            let options = PushOptions { deadline, sealed_only: true, ..PushOptions::default() };
+            let trust_new_gateway = patient.trust_new_gateway;
+            let options = PushOptions { deadline, sealed_only: true, trust_new_gateway, ..PushOptions::default() };
             let upload = kept.upload(to);
-            let pushed = patient.client.push(&upload, &options, Arc::new(|event| tracing::debug!(?event))).await;
-            drop(kept);
+            // What is stored is only followed, which may take hours.
+            let place = Mutex::new(Some(place));
+            let on_event = move |event| match event {
+                Event::Stored { .. } => drop(place.lock().take()),
+                Event::Way { way, because: Some(why) } => {
+                    tracing::warn!(way = way.name(), "a patient upload goes by this way: {}", plain::line(&why));
+                }
+                Event::Identity { origin, identity, trusted: false } if !identity.is_relied_on() => {
+                    tracing::warn!(gateway = %origin, "this gateway has not shown who it is, so a patient upload waits until the service has it");
+                }
+                event => tracing::debug!(?event),
+            };
+            let pushed = patient.client.push(&upload, &options, Arc::new(on_event)).await;
+            drop((kept, kept_place));
             pushed
         });
         match handing.await {
-            Ok(Ok(outcome)) => receipt(&outcome),
+            Ok(Ok(outcome)) => {
+                let id = outcome.id.map(|id| id.to_hex());
+                tracing::info!(id, state = outcome.state.name(), "a patient upload is handed over");
+                receipt(&outcome)
+            }
             Ok(Err(error)) => refused(&url, &NotTaken::Push(error)),
-            Err(_) => refused(&url, &NotTaken::Broken),
+            Err(_) => refused(&url, &NotTaken::Internal),
         }
     }
 }
@@ -192,7 +239,10 @@ impl Kept {
         has_room(among, announced)?;
         let folder = among.join(hex(hoop_http::Rng.bytes::<8>()));
         std::fs::create_dir(&folder).map_err(NotTaken::Disk)?;
-        let lock = Lock::take(&folder.join(LOCK)).map_err(|error| NotTaken::Disk(io::Error::other(error)))?;
+        let lock = Lock::take(&folder.join(LOCK)).map_err(|error| {
+            let _ = std::fs::remove_dir_all(&folder);
+            NotTaken::Disk(io::Error::other(error))
+        })?;
         let (parts, mut body) = request.into_parts();
         let file = folder.join(name(url));
         let kept = Self { method: parts.method, headers: parts.headers, folder, file, _lock: lock };
@@ -272,21 +322,26 @@ fn receipt(outcome: &Outcome) -> Response<Body> {
 fn refused(url: &Url, why: &NotTaken) -> Response<Body> {
     let (status, words) = match why {
         NotTaken::Broken => (StatusCode::BAD_REQUEST, "the request's body broke off".to_owned()),
+        NotTaken::TooMany => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{KEPT_MAX} others to the same service are under way"))
+        }
         NotTaken::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, "this machine's disk has no room for it".to_owned()),
         NotTaken::Disk(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot keep its body: {error}")),
+        NotTaken::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "a defect of `hoop agent`".to_owned()),
         NotTaken::Push(error) => (
             match error {
                 PushError::Tickets(TicketsError::NoHoop(_)) => StatusCode::NOT_IMPLEMENTED,
                 PushError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
                 PushError::NotNow(_) => StatusCode::SERVICE_UNAVAILABLE,
-                PushError::Unreachable(_) => StatusCode::GATEWAY_TIMEOUT,
+                PushError::Unreachable(_) | PushError::Tickets(TicketsError::Link(_)) => StatusCode::GATEWAY_TIMEOUT,
                 _ => StatusCode::BAD_GATEWAY,
             },
             error.to_string(),
         ),
     };
-    let host = url.host_str().unwrap_or_default();
-    text(status, &format!("hoop agent: the upload to {host} was not handed over: {}\n", plain::line(&words)))
+    let (origin, words) = (url.origin().ascii_serialization(), plain::line(&words));
+    tracing::warn!(origin, status = status.as_u16(), "a patient upload is not handed over: {words}");
+    text(status, &format!("hoop agent: the upload to {origin}{} was not handed over: {words}\n", url.path()))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(2);
 ///
 /// Hundreds of addresses may each have one handshake, and answer nothing. Where each has its only one, two places are drawn at random. If both wait for their peers, the older one makes way. So
 /// the more of the places wait for strangers, the faster these go. Where the server itself is what all wait for, as after its restart, hardly any is drawn, and whoever comes waits in the kernel's queue.
-/// Nobody chooses who is drawn. So it is with the places of one address, too, when it has all that it may have. An honest device whose answer takes `t` seconds ends its handshake with a probability of sech²(`t` · rate / places), whatever strangers claim of their round trips.
+/// Nobody chooses who is drawn. An address that has all its places is treated in the same way. An honest device whose answer takes `t` seconds ends its handshake with a probability of sech²(`t` · rate / places), whatever strangers claim of their round trips.
 #[derive(Clone, Debug)]
 pub(crate) struct Peers {
     all: usize,
@@ -245,7 +245,8 @@ impl Held {
         Ok(())
     }
 
-    /// Of two places that are drawn the older one, if both wait for their peers: of those of such peers, which have so many, and none that has come, or was answered, just now.
+    /// Draws two places among those of the peers that `of` accepts (with how many they have). None is drawn that has come, or was answered, just now. Returns the older one if both wait for their
+    /// peers.
     fn draw(&self, of: impl Fn(&AddressKey, usize) -> bool, now: Instant, roll: u64) -> Option<Key> {
         let is_old = |since: Instant| now.saturating_duration_since(since) >= MOMENT;
         let may_go = |taken: &Taken| is_old(taken.awaited.unwrap_or(taken.since));

@@ -36,7 +36,7 @@ impl Kept {
         if !keeper.is_sure() && path.is_some() {
             tracing::warn!(
                 time = %keeper.now(),
-                "the time is in doubt: nothing ends by it until NTP confirms it, or for a day"
+                "the time is in doubt: nothing that was accepted ends by it until NTP confirms it, or for a day"
             );
         }
         let kept = Self {
@@ -115,7 +115,7 @@ impl Kept {
         }
         match (was_sure, keeper.is_sure()) {
             (true, false) => {
-                tracing::warn!(now = %keeper.now(), "the wall clock has jumped: nothing ends by it until the time is confirmed");
+                tracing::warn!(now = %keeper.now(), "the wall clock has jumped: nothing that was accepted ends by it until the time is confirmed");
             }
             (false, true) => tracing::info!(now = %keeper.now(), "the time is sure"),
             _ => {}

@@ -112,7 +112,7 @@ impl Incoming {
 
     /// The peer says where the stream ends.
     pub(crate) fn fin(&mut self, end: u64) -> Result<(), Overrun> {
-        let most = self.beyond.iter().last().map_or(self.whole, |span| span.end);
+        let most = self.beyond.end().max(self.whole);
         match self.end {
             Some(known) if known != end => Err(Overrun::End),
             _ if end < most => Err(Overrun::End),

@@ -342,7 +342,7 @@ static int stand_in(const char *host, int family, char text[INET6_ADDRSTRLEN]) {
     return inet_ntop(AF_INET, &address, text + begins, INET6_ADDRSTRLEN - begins) ? 0 : EAI_SYSTEM;
 }
 
-/* The address that stands for a name is looked up in its place. Its own name is then the name itself. */
+/* The address that stands for a name is looked up in its place. It has no canonical name: only the relay knows that. */
 int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **found) {
     struct addrinfo numeric = {0};
     char address[INET6_ADDRSTRLEN];
@@ -352,15 +352,8 @@ int getaddrinfo(const char *host, const char *service, const struct addrinfo *hi
     int failed = stand_in(host, numeric.ai_family, address);
     if (failed) return failed;
     /* Whether this machine has an address of the family is the relay's affair, too. */
-    numeric.ai_flags = (numeric.ai_flags & ~(AI_ADDRCONFIG | AI_V4MAPPED | AI_ALL)) | AI_NUMERICHOST;
-    failed = real.getaddrinfo(address, service, &numeric, found);
-    if (failed || !(numeric.ai_flags & AI_CANONNAME)) return failed;
-    char *named = strdup(host);
-    if (!named) return 0;
-    /* In musl it is a part of what is found. */
-    if (dlsym(RTLD_DEFAULT, "gnu_get_libc_version")) free((*found)->ai_canonname);
-    (*found)->ai_canonname = named;
-    return 0;
+    numeric.ai_flags = (numeric.ai_flags & ~(AI_ADDRCONFIG | AI_V4MAPPED | AI_ALL | AI_CANONNAME)) | AI_NUMERICHOST;
+    return real.getaddrinfo(address, service, &numeric, found);
 }
 
 /* What is looked up in a name's place: the name itself, or the text of an address. NULL: there is none, and `h_errno` says why. */
@@ -389,7 +382,7 @@ int gethostbyname_r(const char *host, struct hostent *entry, char *room, size_t 
     const char *sought = in_place_of(host, AF_INET, text, h_error);
     if (sought) return REAL(gethostbyname_r)(sought, entry, room, size, found, h_error);
     *found = NULL;
-    return EAGAIN;
+    return *h_error == HOST_NOT_FOUND ? 0 : EAGAIN;
 }
 
 int gethostbyname2_r(const char *host, int family, struct hostent *entry, char *room, size_t size, struct hostent **found, int *h_error) {
@@ -397,7 +390,7 @@ int gethostbyname2_r(const char *host, int family, struct hostent *entry, char *
     const char *sought = in_place_of(host, family, text, h_error);
     if (sought) return REAL(gethostbyname2_r)(sought, family, entry, room, size, found, h_error);
     *found = NULL;
-    return EAGAIN;
+    return *h_error == HOST_NOT_FOUND ? 0 : EAGAIN;
 }
 
 /* Whether the relay has reached where a connection goes: one that is full or over may never have been made. */

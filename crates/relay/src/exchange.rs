@@ -27,14 +27,14 @@ pub const SECTION_BYTES: usize = HEAD_BYTES - 4;
 /// # Errors
 /// If the stream ends before the head does, or the head is too long.
 pub async fn read_head(reader: &mut FlowReader) -> io::Result<(Bytes, Bytes)> {
-    read_head_asking(reader, HEAD_BYTES, async || ()).await
+    read_head_asking(reader, HEAD_BYTES, async || Ok(())).await
 }
 
 /// The same; `more` returns when more than `small` bytes of it may be read.
 pub(crate) async fn read_head_asking(
     reader: &mut FlowReader,
     small: usize,
-    more: impl AsyncFnOnce(),
+    more: impl AsyncFnOnce() -> io::Result<()>,
 ) -> io::Result<(Bytes, Bytes)> {
     let (mut came, mut most, mut more) = (BytesMut::new(), small, Some(more));
     loop {
@@ -49,7 +49,7 @@ pub(crate) async fn read_head_asking(
         if came.len() >= most
             && let Some(more) = more.take()
         {
-            more().await;
+            more().await?;
             most = HEAD_BYTES;
         }
         let chunk = reader.read_chunk(most - came.len()).await?;

@@ -188,6 +188,11 @@ impl RangeSet {
         self.spans.range(..=range.end).next_back().is_some_and(|(_, &end)| end >= range.start)
     }
 
+    /// The end of the last span; 0 if there is none.
+    pub fn end(&self) -> u64 {
+        self.spans.last_key_value().map_or(0, |(_, &end)| end)
+    }
+
     /// How many bytes are in the set.
     pub fn len(&self) -> u64 {
         self.iter().map(ByteRange::len).sum()
@@ -323,6 +328,7 @@ mod tests {
                 prop_assert_eq!(overlapping, expected);
                 let touches = set.iter().any(|span| span.start <= range.end && range.start <= span.end);
                 prop_assert_eq!(set.touches(range), touches);
+                prop_assert_eq!(set.end(), model.last().map_or(0, |last| last + 1));
                 // Spans never touch.
                 let spans: Vec<ByteRange> = set.iter().collect();
                 prop_assert!(spans.windows(2).all(|pair| pair[0].end < pair[1].start));

@@ -140,8 +140,8 @@ impl WebSocketListener {
         let options = WebSocketOptions { bound_by: BoundBy::Nonces, ..self.entrance.options.clone() };
         let admission = self.entrance.admission.clone();
         let unsettled = Arc::new(Semaphore::new(admission.limits.handshakes));
-        let unnamed = Unnamed::new(admission.limits.handshakes);
-        let front = Some(Front { proxies, unnamed, unsettled, turn: tokio::sync::Mutex::default() });
+        let [unnamed, unheard] = [(); 2].map(|()| Unnamed::new(admission.limits.handshakes));
+        let front = Some(Front { proxies, unnamed, unheard, unsettled, turn: tokio::sync::Mutex::default() });
         let entrance = Arc::new(Entrance { tls: None, options, front, admission });
         self.tasks.push(tokio::spawn(entrance.run(listener)));
         Ok(address)
@@ -192,15 +192,17 @@ struct Entrance {
 struct Front {
     /// Who alone is heard, and is asked whose the connection is.
     proxies: Vec<Prefix>,
-    /// Connections whose heads have not come, and those that wait to be settled.
+    /// Connections whose heads have not come.
     unnamed: Unnamed,
-    /// Connections that are settled: whose heads have come, and that wait for a place.
+    /// Connections whose heads have come, and for which nobody waits for a place yet.
+    unheard: Unnamed,
+    /// Connections that wait for a place.
     unsettled: Arc<Semaphore>,
     /// Whose turn it is to wait for a place: one asks for all.
     turn: tokio::sync::Mutex<()>,
 }
 
-/// Connections that have not said whose they are. The oldest makes way for one more: a proxy sends a head as soon as it has connected, and who is silent is none.
+/// Connections that wait, of which the oldest makes way for one more. A proxy sends a head as soon as it has connected, so who is silent is none.
 struct Unnamed {
     most: usize,
     waiting: Mutex<VecDeque<oneshot::Sender<()>>>,
@@ -256,13 +258,15 @@ impl Entrance {
         tokio::spawn(async move {
             let limit = entrance.admission.limits.handshake_time;
             let settled = async {
-                let heard = async {
-                    let named = entrance.named(arrived).await?;
-                    io::Result::Ok((named, unsettled.acquire_owned().await))
+                let aborted = || io::Error::from(io::ErrorKind::ConnectionAborted);
+                let named = tokio::select! {
+                    named = entrance.named(arrived) => named?,
+                    _ = way => return Err(aborted()),
                 };
-                let (named, _unsettled) = tokio::select! {
-                    heard = heard => heard?,
-                    _ = way => return Err(io::ErrorKind::ConnectionAborted.into()),
+                let way = entrance.front.as_ref().ok_or_else(aborted)?.unheard.add();
+                let _unsettled = tokio::select! {
+                    unsettled = unsettled.acquire_owned() => unsettled,
+                    _ = way => return Err(aborted()),
                 };
                 entrance.clone().settle(named).await;
                 io::Result::Ok(())

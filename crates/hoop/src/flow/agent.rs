@@ -55,9 +55,6 @@ pub struct AgentFlags {
     /// The file of `hoop agent trust`: browsers that trust its authority have requests to its hosts made by the relay
     #[arg(long, value_name = "FILE")]
     authority: Option<PathBuf>,
-    #[cfg(feature = "device")]
-    #[command(flatten)]
-    patient: patient::Flags,
     /// Take in all TCP connections of the programs that are served, also of those that know no proxy. It takes root, or CAP_NET_ADMIN, and the programs `ip` and `nft`
     #[arg(long)]
     tun: bool,
@@ -70,6 +67,9 @@ pub struct AgentFlags {
     /// Write logs as JSON
     #[arg(long)]
     log_json: bool,
+    #[cfg(feature = "device")]
+    #[command(flatten)]
+    patient: patient::Flags,
 }
 
 #[derive(Subcommand)]

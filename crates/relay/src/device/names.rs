@@ -18,7 +18,8 @@ const FIRST: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 /// How many addresses there are.
 const COUNT: u32 = 1 << 17;
 
-/// Names that are known at once, some 5 MB at most: more than a program asks for between two connections. The oldest go first. An address is given away again only after all others.
+/// Names that are known at once, some 5 MB at most: more than programs ask for between two connections. Those go first that were asked for once, and long ago. An address is given away again only after
+/// all others.
 const KEPT: usize = 16_384;
 
 /// Whether this is a host's name: letters, digits, hyphens, underscores and dots, of 241 bytes at most. Names in other letters come in their ASCII form (RFC 5891 §4.4).
@@ -33,11 +34,18 @@ pub fn is_host_name(name: &str) -> bool {
     is_name && !is_number
 }
 
+#[derive(Debug)]
+struct Name {
+    text: Arc<str>,
+    /// It was asked for again since it was last spared.
+    is_wanted: bool,
+}
+
 #[derive(Debug, Default)]
 struct Known {
-    names: HashMap<u32, Arc<str>>,
+    names: HashMap<u32, Name>,
     numbers: HashMap<Arc<str>, u32>,
-    /// In the order in which they were first asked for.
+    /// In the order in which they were first asked for, or spared.
     order: VecDeque<u32>,
     /// The last number that was given away.
     last: u32,
@@ -47,6 +55,23 @@ struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct RemoteNames(Mutex<Known>);
 
+impl Known {
+    /// Forgets the oldest that was not asked for again. Each is spared once for that.
+    fn forget(&mut self) {
+        while let Some(oldest) = self.order.pop_front() {
+            let is_spared = self.names.get_mut(&oldest).is_some_and(|name| std::mem::take(&mut name.is_wanted));
+            if is_spared {
+                self.order.push_back(oldest);
+                continue;
+            }
+            if let Some(name) = self.names.remove(&oldest) {
+                self.numbers.remove(&name.text);
+            }
+            return;
+        }
+    }
+}
+
 impl RemoteNames {
     /// The address that stands for a name. None: it is no [host's name](is_host_name).
     pub(crate) fn address_of(&self, name: &str) -> Option<Ipv4Addr> {
@@ -54,21 +79,23 @@ impl RemoteNames {
             return None;
         }
         let name: Arc<str> = name.to_ascii_lowercase().into();
-        let mut known = self.0.lock();
-        if let Some(number) = known.numbers.get(&name) {
+        let known = &mut *self.0.lock();
+        if let Some(number) = known.numbers.get(&name).copied() {
+            known.names.entry(number).and_modify(|name| name.is_wanted = true);
             return Some((FIRST + number).into());
         }
-        if known.order.len() == KEPT
-            && let Some(oldest) = known.order.pop_front()
-            && let Some(name) = known.names.remove(&oldest)
-        {
-            known.numbers.remove(&name);
+        if known.order.len() == KEPT {
+            known.forget();
         }
         // The first address of a network and its last are no host's.
-        let number = known.last % (COUNT - 2) + 1;
+        let next = |number| number % (COUNT - 2) + 1;
+        let mut number = next(known.last);
+        while known.names.contains_key(&number) {
+            number = next(number);
+        }
         known.last = number;
         known.order.push_back(number);
-        known.names.insert(number, name.clone());
+        known.names.insert(number, Name { text: name.clone(), is_wanted: false });
         known.numbers.insert(name, number);
         Some((FIRST + number).into())
     }
@@ -79,7 +106,7 @@ impl RemoteNames {
         let IpAddr::V4(ip) = address.ip().to_canonical() else { return destination.into() };
         let number = u32::from(ip).wrapping_sub(FIRST);
         match self.0.lock().names.get(&number) {
-            Some(name) => format!("{name}:{}", address.port()).into(),
+            Some(name) => format!("{}:{}", name.text, address.port()).into(),
             None => destination.into(),
         }
     }
@@ -120,5 +147,18 @@ mod tests {
         assert_eq!(names.address_of("next.example"), Some(first), "after all others");
         let known = names.0.lock();
         assert_eq!((known.names.len(), known.numbers.len(), known.order.len()), (KEPT, KEPT, KEPT));
+    }
+
+    #[test]
+    fn a_name_that_is_asked_for_again_is_kept_while_others_come() {
+        let names = RemoteNames::default();
+        let wanted = names.address_of("wanted.example").unwrap();
+        for count in 0..2 * COUNT {
+            assert_ne!(names.address_of(&format!("{count}.example")), Some(wanted), "the {count}th");
+            if count % 1_000 == 0 {
+                assert_eq!(names.address_of("wanted.example"), Some(wanted), "after {count}");
+            }
+        }
+        assert_eq!(names.destination(&format!("{wanted}:80")), "wanted.example:80");
     }
 }

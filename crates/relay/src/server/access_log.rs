@@ -76,6 +76,8 @@ struct Line {
     over: watch::Receiver<Status>,
     begun: Instant,
     is_written: bool,
+    /// The relay tries to reach a destination.
+    is_tried: bool,
     /// How many lines there are of what costs nothing.
     cheap: Arc<Refusals>,
 }
@@ -97,17 +99,17 @@ impl Line {
             over: flow.status(),
             begun: Instant::now(),
             is_written: true,
+            is_tried: false,
             cheap,
         }
     }
 
-    /// Whether the device asked for nothing, or for nothing that this relay has tried to reach.
+    /// Whether the device asked for nothing, for what this relay refuses, or ended it before anything was done for it.
     fn is_cheap(&self) -> bool {
-        let is_nothing = self.method.is_none() && !matches!(self.kind, Kind::Connection);
-        let is_refused = self.code.is_some_and(|code| {
-            matches!(code, codes::MALFORMED | codes::FORBIDDEN | codes::UNKNOWN_NAME | codes::TOO_MANY)
-        });
-        is_nothing || is_refused
+        match self.code {
+            Some(code) => matches!(code, codes::MALFORMED | codes::FORBIDDEN | codes::TOO_MANY),
+            None => self.status.is_none() && !self.is_tried,
+        }
     }
 
     /// How it ended: `whole`, a code of `docs/run.md` or `docs/flow.md`, or `relay` if this relay ended first.
@@ -168,6 +170,11 @@ pub(super) fn answered(status: impl FnOnce() -> Option<StatusCode>) {
 /// It asks for nothing but what this relay is: no line is written.
 pub(super) fn asked_nothing() {
     tell(|line| line.is_written = false);
+}
+
+/// The relay tries to reach what the flow of this task asks for.
+pub(super) fn tried() {
+    tell(|line| line.is_tried = true);
 }
 
 /// The relay ends it with a code.

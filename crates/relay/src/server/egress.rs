@@ -1,6 +1,6 @@
 //! Where devices' connections go: [`Egress`].
 
-use super::access_log::ended_with;
+use super::access_log::{ended_with, tried};
 use super::lookups::Lookups;
 use super::metered::Metered;
 use super::metrics::Counters;
@@ -110,6 +110,7 @@ impl Egress {
         if destination.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err()) {
             return Err(codes::MALFORMED);
         }
+        tried();
         let addresses = match destination.parse() {
             Ok(address) => vec![address],
             Err(_) => {

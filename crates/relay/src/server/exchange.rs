@@ -12,7 +12,7 @@ use crate::codes;
 use crate::exchange::{FlowBody, put};
 use crate::wire::resumed;
 use hoop_endpoint::{DeviceId, FlowError, FlowMeter, FlowName, FlowReader, FlowStream, FlowWriter, Status};
-use hoop_head::decode_response;
+use hoop_head::{decode_request, decode_response};
 use hoop_http::{Body, empty, streamed};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Response, Uri};
@@ -59,9 +59,8 @@ pub(crate) async fn carry(
                 forget_upload(Some(name), stores).await;
                 return Err(codes::UNKNOWN_EXCHANGE);
             };
-            if let Ok(head) = origins.heads.decode(object.request(), None, name.device).await {
-                asked(head.request.method(), head.request.uri());
-                place = head.place;
+            if let Ok(request) = decode_request(object.request()) {
+                asked(request.method(), request.uri());
             }
             return Ok(Some((object, None)));
         }
@@ -90,6 +89,8 @@ pub(crate) async fn carry(
                     },
                     None if object.came().1 => {}
                     None => {
+                        // Without a place it goes on all the same: few are left by an earlier relay.
+                        let _head = origins.heads.decode(object.request(), None, name.device).await;
                         if !fetch_rest(&object, name.device, origins).await {
                             object.end(Err(codes::BROKEN)).await;
                         }
@@ -127,7 +128,7 @@ async fn read_request(
 ) -> Result<(Request<Body>, bytes::Bytes), u64> {
     let malformed = |error: io::Error| {
         tracing::debug!(%error, "a flow brings no request");
-        codes::MALFORMED
+        if error.kind() == io::ErrorKind::TimedOut { codes::TOO_MANY } else { codes::MALFORMED }
     };
     let mut section = heads.read(&mut reader, device).await.map_err(malformed)?;
     let large = section.place();

@@ -1,7 +1,7 @@
 //! Requests' heads that take much memory: [`Heads`].
 //!
 //! What has come of a flow and is not read counts for its device. A head that was read counts for nobody, takes several times its length, and stays as long as its exchange. So a
-//! device takes a [place](Places) before it may have more than a few kilobytes of one, and what it waits with lies unread.
+//! device takes a [place](Places) before it may have more than a few kilobytes of one. All but these lies unread while it waits.
 
 use super::places::{Place, Places};
 use crate::exchange::read_head_asking;
@@ -11,6 +11,8 @@ use hoop_head::decode_request;
 use http::Request;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// A longer section is large, in bytes. Few web servers take a longer line of a head.
 const SECTION_SMALL: usize = 8 << 10;
@@ -20,6 +22,9 @@ const HEAD_SMALL: usize = 16 << 10;
 
 /// Large heads at once, each of which takes up to 0.6 MB. A device may have a quarter of those that are free.
 const LARGE_MAX: usize = 256;
+
+/// How long a device waits for a place, whose own large requests have them: as for a connection.
+const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// Who may have large heads.
 #[derive(Clone, Debug)]
@@ -45,30 +50,42 @@ impl Heads {
         Self(Places::new(LARGE_MAX, LARGE_MAX))
     }
 
+    /// Waits for a place.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if there is none for long.
+    async fn take(&self, device: DeviceId) -> io::Result<Option<Place>> {
+        Ok(timeout(WAIT_MAX, self.0.take(device)).await?)
+    }
+
     /// Reads a head's section.
     ///
     /// # Errors
-    /// As [`crate::exchange::read_head`].
+    /// As [`crate::exchange::read_head`]; [`io::ErrorKind::TimedOut`] if it is large, and there is no place.
     pub(super) async fn read(&self, reader: &mut FlowReader, device: DeviceId) -> io::Result<Section> {
         let mut place = None;
-        let (bytes, rest) = read_head_asking(reader, SECTION_SMALL, async || place = self.0.take(device).await).await?;
+        let more = async || {
+            place = self.take(device).await?;
+            Ok(())
+        };
+        let (bytes, rest) = read_head_asking(reader, SECTION_SMALL, more).await?;
         Ok(Section { bytes, rest, place })
     }
 
     /// Decodes the section that was read, or an earlier one in its stead.
     ///
     /// # Errors
-    /// If it is no request's.
+    /// If it is no request's; [`io::ErrorKind::TimedOut`] if it is large, and there is no place.
     pub(super) async fn decode(&self, section: &[u8], mut place: Option<Place>, device: DeviceId) -> io::Result<Head> {
         let decode = || decode_request(section).map_err(io::Error::other);
         if place.is_none() && section.len() > SECTION_SMALL {
-            place = self.0.take(device).await;
+            place = self.take(device).await?;
         }
         let mut request = decode()?;
         if place.is_none() && len(&request) > HEAD_SMALL {
             // It does not lie decoded while it waits.
             drop(request);
-            place = self.0.take(device).await;
+            place = self.take(device).await?;
             request = decode()?;
         }
         Ok(Head { request, place })
@@ -93,8 +110,6 @@ impl Section {
 mod tests {
     use super::*;
     use hoop_head::encode_request;
-    use std::time::Duration;
-    use tokio::time::timeout;
 
     const ONE: DeviceId = DeviceId([1; 20]);
     const OTHER: DeviceId = DeviceId([2; 20]);

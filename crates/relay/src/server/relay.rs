@@ -212,7 +212,11 @@ struct ShutsDown(Arc<Carrying>);
 impl Drop for ShutsDown {
     fn drop(&mut self) {
         self.0.server.shutdown();
-        self.0.cache.iter().for_each(|cache| cache.shut_down());
+        if let Some(cache) = &self.0.cache {
+            cache.shut_down();
+            // What time it is stands on disk for the next.
+            cache.clock().look(true);
+        }
     }
 }
 

@@ -16,6 +16,9 @@ pub struct Flags {
     /// The gateway: auto (look for one), none, or a URL. Several URLs are tried in the given order
     #[arg(long, value_name = "auto|none|URL", env = "HOOP_GATEWAY", value_delimiter = ',', default_value = "auto")]
     gateway: Vec<String>,
+    /// Rely on a gateway that shows no key, or another than is known here. Without this option, a program then gets its 202 only when the service has the upload
+    #[arg(long)]
+    trust_new_gateway: bool,
     #[command(flatten)]
     network: NetworkFlags,
 }
@@ -28,6 +31,6 @@ impl Flags {
         }
         let gateway = gateway(&self.gateway)?;
         let client = ClientConfig { gateway, ..client_config(&self.network, Clock::system()) };
-        Ok(Some(PatientConfig { urls: self.patient, client }))
+        Ok(Some(PatientConfig { urls: self.patient, client, trust_new_gateway: self.trust_new_gateway }))
     }
 }
