@@ -353,7 +353,10 @@ int getaddrinfo(const char *host, const char *service, const struct addrinfo *hi
     if (failed) return failed;
     /* Whether this machine has an address of the family is the relay's affair, too. */
     numeric.ai_flags = (numeric.ai_flags & ~(AI_ADDRCONFIG | AI_V4MAPPED | AI_ALL | AI_CANONNAME)) | AI_NUMERICHOST;
-    return real.getaddrinfo(address, service, &numeric, found);
+    failed = real.getaddrinfo(address, service, &numeric, found);
+    /* musl says one all the same, within what it has allocated. */
+    for (struct addrinfo *one = failed ? NULL : *found; one; one = one->ai_next) one->ai_canonname = NULL;
+    return failed;
 }
 
 /* What is looked up in a name's place: the name itself, or the text of an address. NULL: there is none, and `h_errno` says why. */

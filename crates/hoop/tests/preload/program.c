@@ -350,7 +350,7 @@ int main(int count, char **arguments) {
     } else if (!strcmp(way, "names")) {
         struct addrinfo asks = {.ai_flags = AI_CANONNAME | AI_ADDRCONFIG, .ai_socktype = SOCK_STREAM}, *found;
         CHECK(getaddrinfo("Web.example", "80", &asks, &found) == 0 && !found->ai_next && found->ai_family == AF_INET);
-        CHECK(!found->ai_canonname || *found->ai_canonname != '1');
+        CHECK(!found->ai_canonname);
         int fd = tcp();
         CHECK(connect(fd, found->ai_addr, found->ai_addrlen) == 0);
         is_somewhere(fd);
