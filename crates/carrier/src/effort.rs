@@ -12,6 +12,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::task::coop::consume_budget;
@@ -23,8 +24,11 @@ const JUDGED_EVERY: Duration = Duration::from_millis(100);
 /// What it may take for each datagram that came or went: an honest one takes some microseconds, and a few times as much without optimisation.
 const PER_DATAGRAM: Duration = Duration::from_micros(150);
 
-/// How many datagrams are handled before others have their turn. tokio has a task take [`BUDGET`].
-const TURN: usize = 32;
+/// A handshake may take so much, which is ten times as much as an honest one without optimisation.
+const HANDSHAKE_MAX: Duration = Duration::from_millis(30);
+
+/// How many datagrams are handled before others have their turn, of a handshake and afterwards. tokio has a task take [`BUDGET`].
+const TURNS: [usize; 2] = [8, 32];
 
 /// What a task of tokio's takes out of its channels at once.
 const BUDGET: usize = 128;
@@ -38,9 +42,12 @@ const SHUNNED_MAX: usize = 4_096;
 /// Says whether a connection may go on that has taken so much since it was asked last.
 type Judge = Box<dyn FnMut(Duration) -> bool + Send>;
 
-/// Who judges a connection. Nobody: it is a handshake, which takes a few milliseconds.
+/// Who judges a connection. Without a judge it ends.
 #[derive(Default)]
-pub(crate) struct Effort(Mutex<Option<Judge>>);
+pub(crate) struct Effort {
+    judge: Mutex<Option<Judge>>,
+    has_shaken_hands: AtomicBool,
+}
 
 impl fmt::Debug for Effort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,13 +56,22 @@ impl fmt::Debug for Effort {
 }
 
 impl Effort {
+    /// The handshake is under way. If it takes too much, this is called, and the connection's task ends.
+    pub(crate) fn handshake(&self, mut is_too_much: impl FnMut() + Send + 'static) {
+        *self.judge.lock() = Some(Box::new(move |_| {
+            is_too_much();
+            false
+        }));
+    }
+
     /// The handshake has ended well. The judge gets what the connection has taken, and the connection's task goes on if it returns true.
     pub(crate) fn judge_by(&self, judge: impl FnMut(Duration) -> bool + Send + 'static) {
-        *self.0.lock() = Some(Box::new(judge));
+        *self.judge.lock() = Some(Box::new(judge));
+        self.has_shaken_hands.store(true, Ordering::Relaxed);
     }
 
     fn may_go_on(&self, spent: Duration) -> bool {
-        self.0.lock().as_mut().is_some_and(|judge| judge(spent))
+        self.judge.lock().as_mut().is_some_and(|judge| judge(spent))
     }
 }
 
@@ -81,7 +97,8 @@ impl<D: Future<Output = ()> + Unpin> Future for Measured<D> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        for _ in TURN..BUDGET {
+        let has_shaken_hands = self.effort.has_shaken_hands.load(Ordering::Relaxed);
+        for _ in TURNS[usize::from(has_shaken_hands)]..BUDGET {
             if pin!(consume_budget()).poll(cx).is_pending() {
                 return Poll::Pending;
             }
@@ -89,7 +106,8 @@ impl<D: Future<Output = ()> + Unpin> Future for Measured<D> {
         let begun = taken();
         let polled = Pin::new(&mut self.driver).poll(cx);
         self.spent += taken().saturating_sub(begun);
-        if polled.is_pending() && self.spent >= JUDGED_EVERY {
+        let most = if has_shaken_hands { JUDGED_EVERY } else { HANDSHAKE_MAX };
+        if polled.is_pending() && self.spent >= most {
             let spent = std::mem::take(&mut self.spent);
             if !self.effort.may_go_on(spent) {
                 return Poll::Ready(());
@@ -107,9 +125,18 @@ fn taken() -> Duration {
 
 /// Addresses (of IPv6: /64s) whose connections took too much.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Shunned(Arc<Mutex<HashMap<AddressKey, Instant>>>);
+pub(crate) struct Shunned(Arc<Mutex<HashMap<AddressKey, Instant>>>, Arc<Mutex<Option<Instant>>>);
 
 impl Shunned {
+    /// Somebody took too much who had not shown his address: others have to show theirs for a while (RFC 9000 §8.1.2).
+    pub(crate) fn alarm(&self) {
+        *self.1.lock() = Some(Instant::now());
+    }
+
+    pub(crate) fn is_alarmed(&self) -> bool {
+        self.1.lock().is_some_and(|since| since.elapsed() < SHUNNED)
+    }
+
     pub(crate) fn add(&self, peer: IpAddr) {
         let (mut shunned, now) = (self.0.lock(), Instant::now());
         if shunned.len() >= SHUNNED_MAX {
@@ -139,7 +166,7 @@ impl Shunned {
 mod tests {
     use super::*;
     use std::future::poll_fn;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     fn works(time: Duration) {
         let begun = taken();
@@ -149,7 +176,7 @@ mod tests {
     }
 
     /// A task that works for a millisecond each time, until it is ended. How often it did.
-    async fn works_until_ended(judge: Option<Judge>) -> u32 {
+    async fn works_until_ended(begin: impl FnOnce(&Effort)) -> u32 {
         let turns = Arc::<AtomicU32>::default();
         let counted = turns.clone();
         let driver = Box::pin(poll_fn(move |cx| {
@@ -159,15 +186,22 @@ mod tests {
             Poll::Pending
         }));
         let effort = Arc::<Effort>::default();
-        judge.into_iter().for_each(|judge| effort.judge_by(judge));
+        begin(&effort);
         tokio::spawn(Measured::new(driver, effort)).await.unwrap();
         turns.load(Ordering::Relaxed)
     }
 
     #[tokio::test]
     async fn a_handshake_that_takes_too_much_is_ended() {
-        let turns = works_until_ended(None).await;
-        assert!((50..=100).contains(&turns), "{turns}");
+        let told = Arc::<AtomicU32>::default();
+        let tells = told.clone();
+        let turns = works_until_ended(|effort| {
+            effort.handshake(move || {
+                tells.fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        let turns = turns.await;
+        assert!((1..=30).contains(&turns) && told.load(Ordering::Relaxed) == 1, "{turns}");
     }
 
     #[tokio::test]
@@ -178,8 +212,8 @@ mod tests {
             // A thousand datagrams the first time, and ten after that.
             is_fair(spent, if asked == 1 { 1_000 } else { 10 })
         };
-        let turns = works_until_ended(Some(Box::new(judge))).await;
-        assert!((100..=200).contains(&turns), "{turns}");
+        let turns = works_until_ended(|effort| effort.judge_by(judge)).await;
+        assert!((2..=200).contains(&turns), "{turns}");
         assert!(is_fair(Duration::from_micros(1_500), 10) && !is_fair(Duration::from_micros(1_501), 10));
         assert!(!is_fair(JUDGED_EVERY, 0) && is_fair(JUDGED_EVERY, u64::MAX));
     }
@@ -187,11 +221,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_address_is_shunned_for_a_while() {
         let shunned = Shunned::default();
+        shunned.alarm();
+        assert!(shunned.is_alarmed());
         let ip = |number: u32| IpAddr::from(std::net::Ipv4Addr::from(number));
         shunned.add(ip(1));
         assert!(shunned.contains(ip(1)) && !shunned.contains(ip(2)));
         tokio::time::advance(SHUNNED).await;
-        assert!(!shunned.contains(ip(1)) && shunned.0.lock().is_empty());
+        assert!(!shunned.contains(ip(1)) && shunned.0.lock().is_empty() && !shunned.is_alarmed());
         (0..2 * SHUNNED_MAX as u32).for_each(|number| shunned.add(ip(number)));
         assert_eq!(shunned.0.lock().len(), SHUNNED_MAX);
     }

@@ -397,11 +397,11 @@ impl Admitting {
         let (peer, validated) = (incoming.remote_address().ip(), incoming.remote_address_validated());
         let connections = self.endpoint.open_connections();
         match self.limits.admission(under_way, connections, validated) {
-            Admission::Accept if self.shunned.contains(peer) => match validated {
-                true => incoming.refuse(),
-                // It may be another's.
-                false => drop(incoming.retry()),
-            },
+            Admission::Accept if validated && self.shunned.contains(peer) => incoming.refuse(),
+            // It may be another's.
+            Admission::Accept if !validated && (self.shunned.is_alarmed() || self.shunned.contains(peer)) => {
+                drop(incoming.retry());
+            }
             Admission::Accept if validated && !self.lingering.admits(peer) => incoming.refuse(),
             Admission::Accept => {
                 // An address that may be another's is not held against that one: it has its share of `retry_from`.
@@ -427,15 +427,21 @@ impl Admitting {
     }
 
     fn shake_hands(&self, incoming: Incoming, place: Place) {
+        let (peer, validated) = (incoming.remote_address().ip(), incoming.remote_address_validated());
         let (there, mut of_use) = self.lingering.begin(incoming.remote_address().ip());
         let Ok(config) = self.config(there) else { return };
         // An error is that of a packet which is no first packet of a handshake.
         let Ok(connecting) = incoming.accept_with(config) else { return };
         let (driver, effort) = self.drivers.last().unzip();
         of_use.set_driver(driver);
+        let shunned = self.shunned.clone();
+        effort.iter().for_each(|effort| {
+            let shunned = shunned.clone();
+            effort.handshake(move || if validated { shunned.add(peer) } else { shunned.alarm() });
+        });
         let (limit, hand_over) = (self.limits.handshake_time, self.hand_over.clone());
         let QuicOptions { send_window, receive_window, lanes, .. } = self.options;
-        let (key, shunned) = (place.key(), self.shunned.clone());
+        let key = place.key();
         self.peers.set_use(key, of_use);
         let task = tokio::spawn(async move {
             let Ok(Ok(connection)) = tokio::time::timeout(limit, connecting).await else { return };
