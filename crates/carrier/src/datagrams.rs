@@ -134,9 +134,12 @@ mod tests {
     use std::collections::VecDeque;
     use std::task::Waker;
 
-    /// What the kernel gives: bytes, and how long each datagram of them is.
+    /// Bytes, and how long each datagram of them is.
+    type Batch = Vec<(Vec<u8>, usize)>;
+
+    /// What the kernel gives.
     #[derive(Debug)]
-    struct Kernel(Mutex<VecDeque<Vec<(Vec<u8>, usize)>>>);
+    struct Kernel(Mutex<VecDeque<Batch>>);
 
     impl AsyncUdpSocket for Kernel {
         fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
