@@ -300,15 +300,11 @@ fn has_room(folder: &Path, more: u64) -> Result<(), NotTaken> {
 /// What a program is told of an upload that is in good hands: where, and under which number it can be followed. Otherwise why not.
 fn receipt(outcome: &Outcome) -> Response<Body> {
     let is_safe = outcome.may_leave && !outcome.state.is_given_up();
-    let gateway = match &outcome.way {
-        hoop_client::Way::Gateway(origin) => Some(origin.to_string()),
-        hoop_client::Way::Direct | hoop_client::Way::Plain => None,
-    };
     let document = json!({
         "id": outcome.id.map(|id| id.to_hex()),
         "state": outcome.state.name(),
         "via": outcome.way.name(),
-        "gateway": gateway,
+        "gateway": outcome.way.gateway().map(ToString::to_string),
         "monitor": outcome.monitor,
         "bytes": outcome.bytes,
         "reason": outcome.reason.as_ref().map(|reason| json!({"code": reason.code, "detail": reason.detail})),

@@ -158,6 +158,14 @@ pub enum Way {
 }
 
 impl Way {
+    /// The gateway, if it goes by one.
+    pub const fn gateway(&self) -> Option<&Origin> {
+        match self {
+            Self::Gateway(origin) => Some(origin),
+            Self::Direct | Self::Plain => None,
+        }
+    }
+
     /// `gateway`, `direct` or `plain`.
     pub const fn name(&self) -> &'static str {
         match self {

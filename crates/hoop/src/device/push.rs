@@ -176,15 +176,11 @@ fn fate(outcome: &Outcome) -> String {
 /// One object with everything that is known; members that are not are null.
 fn document(outcome: &Outcome) -> Value {
     let timings = &outcome.timings;
-    let gateway = match &outcome.way {
-        Way::Gateway(origin) => Some(origin.to_string()),
-        Way::Direct | Way::Plain => None,
-    };
     json!({
         "id": outcome.id.map(|id| id.to_hex()),
         "state": outcome.state.name(),
         "via": outcome.way.name(),
-        "gateway": gateway,
+        "gateway": outcome.way.gateway().map(ToString::to_string),
         "monitor": outcome.monitor,
         "bytes": outcome.bytes,
         "timed_out": outcome.timed_out,

@@ -4,8 +4,9 @@ use crate::common::{App, Server, curl, eventually, free_port, gateway, noise_fil
 use crate::flows::{Running, agent, relay};
 use std::fs::read_dir;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
 struct World {
     folder: tempfile::TempDir,
@@ -130,4 +131,39 @@ fn what_nobody_has_is_an_error_and_nothing_of_it_stays() {
     eventually("its body", || (world.kept() == 1).then_some(()));
     drop(program);
     eventually("its end", || (world.kept() == 0).then_some(()));
+}
+
+/// Programs that have left wait for nothing, so that only a bound holds them.
+#[test]
+fn a_service_that_does_not_answer_has_its_share_and_keeps_no_other_waiting() {
+    const BEYOND: usize = 10;
+    let world = World::new();
+    let (service, gateway) = (service(world.path(), &world.app), gateway(world.path(), &[]));
+    noise_file(world.path(), "file", 1_000);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dead = format!("http://{}/up", silent.local_addr().unwrap());
+    let more = ["--patient", &format!("{}/up", service.url)];
+    let (_agent, agent) = world.agent(&dead, &gateway.url, &more);
+    let programs: Vec<_> = (0..64 + BEYOND)
+        .map(|_| {
+            let mut program = TcpStream::connect(agent).unwrap();
+            write!(program, "POST {dead} HTTP/1.1\r\nHost: dead\r\nContent-Length: 1\r\n\r\nx").unwrap();
+            program
+        })
+        .collect();
+    // Those beyond the share are refused at once; all others wait.
+    let mut refused = 0;
+    eventually("the refusals", || {
+        let answers = programs.iter().filter(|program| {
+            let mut first = [0; 12];
+            program.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+            program.peek(&mut first).is_ok_and(|read| read == 12 && &first == b"HTTP/1.1 503")
+        });
+        refused = answers.count();
+        (refused == BEYOND && world.kept() == 64).then_some(())
+    });
+    drop(programs);
+    let (status, receipt) = post(agent, &world.path().join("file"), &format!("{}/up", service.url), &[]);
+    assert_eq!(status, 202, "{receipt}");
+    assert_eq!(world.kept(), 64, "they go on although their programs have left");
 }
