@@ -4,7 +4,6 @@
 //! endpoint moves to another socket. The connection hears of both together, ends, and asks its endpoint for something after it has said goodbye; quinn-proto 0.11 panics at that (quinn
 //! #1645), and a program ends. In turns nothing waits: whatever the endpoint has for a connection, the connection has handled before anybody moves the endpoint.
 
-use crate::datagrams::Datagrams;
 use parking_lot::{Mutex, MutexGuard};
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
 use std::future::{Future, poll_fn};
@@ -73,6 +72,7 @@ impl Runtime for Turns {
     }
 
     fn wrap_udp_socket(&self, socket: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
-        Datagrams::open(socket)
+        // As the kernel gives them, which is faster: its server is the user's own.
+        TokioRuntime.wrap_udp_socket(socket)
     }
 }
