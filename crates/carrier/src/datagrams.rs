@@ -15,6 +15,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+/// A datagram that begins with a first packet is no longer, in bytes: whoever sends it cannot know what the path carries (RFC 9000 §14.1). quinn reads it with the lock of its endpoint held.
+pub(crate) const FIRST_PACKET_MAX: usize = 1_500;
+
 /// The most that the kernel joins, in bytes.
 const JOINED_MAX: usize = 64 << 10;
 
@@ -52,6 +55,11 @@ impl Datagrams {
         let came = Came { buffer, metas: [RecvMeta::default(); BATCH_SIZE], count: 0, at: 0, given: 0 };
         Arc::new(Self { socket, came: Mutex::new(came) })
     }
+}
+
+/// Whether it begins with an Initial packet (RFC 9000 §17.2.2).
+fn is_first(datagram: &[u8]) -> bool {
+    datagram.first().is_some_and(|first| first & 0xf0 == 0xc0)
 }
 
 impl Came {
@@ -96,7 +104,9 @@ impl AsyncUdpSocket for Datagrams {
             let mut count = 0;
             for (buffer, meta) in buffers.iter_mut().zip(&mut *metas) {
                 // What has no room there is longer than either end may send.
-                let fits = |(bytes, _): &(&[u8], RecvMeta)| bytes.len() <= buffer.len();
+                let fits = |(bytes, _): &(&[u8], RecvMeta)| {
+                    bytes.len() <= if is_first(bytes) { buffer.len().min(FIRST_PACKET_MAX) } else { buffer.len() }
+                };
                 let (bytes, of) = loop {
                     match came.next() {
                         None => break (&[][..], None),
@@ -177,20 +187,22 @@ mod tests {
     #[test]
     fn what_the_kernel_has_joined_is_given_one_by_one() {
         let bytes = |len: usize, first: u8| (0..len).map(|at| first.wrapping_add(at as u8)).collect::<Vec<_>>();
-        // 45 datagrams and a shorter one; a single one; one that is too long for quinn among others; and an empty one.
+        // 45 datagrams and a shorter one; a single one; one that is too long for quinn among others; an empty one; and first packets, of which one is too long.
         let batches = [
             vec![(bytes(45 * 1_400 + 25, 1), 1_400), (bytes(9, 2), 9)],
             vec![(bytes(4_000, 3), 2_000)],
             vec![(bytes(0, 4), 0), (bytes(7, 5), 7)],
+            vec![(bytes(1_501, 0xc3), 1_501), (bytes(1_500, 0xcc), 1_500), (bytes(1_501, 0xd3), 1_501)],
         ];
         let expected = batches.iter().flatten().flat_map(|(bytes, stride)| {
-            bytes.chunks((*stride).max(1)).filter(|one| one.len() <= 1_500).map(<[u8]>::to_vec).collect::<Vec<_>>()
+            let most = if bytes.first() == Some(&0xc3) { FIRST_PACKET_MAX } else { 1_600 };
+            bytes.chunks((*stride).max(1)).filter(|one| one.len() <= most).map(<[u8]>::to_vec).collect::<Vec<_>>()
         });
         let expected: Vec<_> = expected.collect();
         let socket = Datagrams::of(Arc::new(Kernel(Mutex::new(batches.into()))));
         assert_eq!(socket.max_receive_segments(), 1);
         let (mut came, mut cx) = (Vec::new(), Context::from_waker(Waker::noop()));
-        let mut memory = [[0; 1_500]; 8];
+        let mut memory = [[0; 1_600]; 8];
         loop {
             let mut buffers = memory.each_mut().map(|one| IoSliceMut::new(one));
             let mut metas = [RecvMeta::default(); 8];
@@ -202,6 +214,6 @@ mod tests {
         }
         came.retain(|one| !one.is_empty());
         assert_eq!(came, expected);
-        assert_eq!(came.len(), 48);
+        assert_eq!(came.len(), 50);
     }
 }

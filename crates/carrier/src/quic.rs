@@ -11,6 +11,7 @@
 //! and so is what QUIC keeps of connections that are over: a server forgets those after three seconds.
 
 use crate::congestion::Congestion;
+use crate::datagrams::FIRST_PACKET_MAX;
 use crate::effort::{Shunned, is_fair};
 use crate::lingering::{Drivers, Lingering, OfUse, There};
 use crate::peers::{Peers, Place};
@@ -31,7 +32,7 @@ use quinn::{
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, mpsc};
@@ -46,8 +47,9 @@ pub const MTU_MAX: u16 = 6_500;
 /// First packets that wait for [`QuicListener`] to look at them, a few kilobytes each; it does so at once.
 const INCOMING_MAX: usize = 1_024;
 
-/// What is kept of a device's packets between its first one and the look at it, in bytes: a ClientHello of two or three packets.
-const INCOMING_BYTES: u64 = 8 * 1024;
+/// What is kept of a device's packets between its first one and the look at it, in bytes: the rest of a ClientHello with a post-quantum key. quinn reads them with the endpoint's lock held,
+/// and where frames have a byte each, it sorts them for a time that grows with the square of their number.
+const INCOMING_BYTES: u64 = FIRST_PACKET_MAX as u64;
 
 /// A server's buffer for handshake messages that come in pieces, in bytes: those of a device are small, even with a certificate.
 const SERVER_CRYPTO_BYTES: usize = 8 * 1024;
@@ -176,7 +178,9 @@ impl QuicDevice {
     /// If there is no way to that address, nobody answers, or the two do not agree.
     pub async fn connect(&self, server: SocketAddr, name: &str) -> io::Result<QuicCarrier> {
         let connecting = self.endpoint.connect_with(self.config.clone(), server, name);
-        QuicCarrier::new(connecting.map_err(io::Error::other)?.await.map_err(gone)?, self.send_window, 0)
+        let connection = connecting.map_err(io::Error::other)?.await.map_err(gone)?;
+        let peer = connection.remote_address().ip();
+        QuicCarrier::new(connection, peer, self.send_window, 0)
     }
 
     /// Moves all carriers to a fresh socket. To be called whenever the link comes up, even with the same address: a sender that was left alone backs off, for ten
@@ -446,8 +450,11 @@ impl Admitting {
         let task = tokio::spawn(async move {
             let Ok(Ok(connection)) = tokio::time::timeout(limit, connecting).await else { return };
             let first_window = send_window.min(u64::from(STRANGER_WINDOW));
-            let Ok(mut carrier) = QuicCarrier::new(connection.clone(), first_window, lanes) else { return };
-            effort.iter().for_each(|effort| effort.judge_by(judge(Arc::downgrade(&carrier.sending), shunned.clone())));
+            let Ok(mut carrier) = QuicCarrier::new(connection.clone(), peer, first_window, lanes) else { return };
+            let judging = Judging { carrier: Arc::downgrade(&carrier.sending), peer, shunned, datagrams: 0 };
+            if let Some(effort) = &effort {
+                effort.judge_by(judging.into_judge(carrier.is_known.clone()));
+            }
             carrier.windows = Some(Windows { receive: VarInt::from_u32(receive_window), send: send_window });
             carrier.of_use = place.take_use().map(Arc::new);
             tokio::select! {
@@ -460,22 +467,35 @@ impl Admitting {
     }
 }
 
-/// Judges what a connection takes of a processor. One that takes too much for its datagrams is closed, and its address shunned.
-fn judge(carrier: Weak<Sending>, shunned: Shunned) -> impl FnMut(Duration) -> bool + Send + 'static {
-    let mut before = 0;
-    move |spent| {
-        let connection = carrier.upgrade().map(|sending| sending.connection().clone());
-        let Some(connection) = connection.filter(|connection| connection.close_reason().is_none()) else {
-            // It takes little to end.
-            return false;
-        };
-        let stats = connection.stats();
-        let datagrams = stats.udp_rx.datagrams + stats.udp_tx.datagrams;
-        if !is_fair(spent, datagrams - std::mem::replace(&mut before, datagrams)) {
-            shunned.add(connection.remote_address().ip());
-            connection.close(EXCESSIVE, b"");
+/// Judges what a connection takes of a processor.
+struct Judging {
+    carrier: Weak<Sending>,
+    /// The address that was shown in the handshake. Packets may come from others since, which may be made up.
+    peer: IpAddr,
+    shunned: Shunned,
+    /// What came and went until it was judged last.
+    datagrams: u64,
+}
+
+impl Judging {
+    /// A connection that takes too much for its datagrams is closed, and its address shunned. A stranger's is so once it is judged at all: his datagrams may be made up to pay for others, and
+    /// to become known takes a few milliseconds.
+    fn into_judge(mut self, is_known: Arc<AtomicBool>) -> impl FnMut(Duration) -> bool + Send + 'static {
+        move |spent| {
+            let connection = self.carrier.upgrade().map(|sending| sending.connection().clone());
+            let Some(connection) = connection.filter(|connection| connection.close_reason().is_none()) else {
+                // It takes little to end.
+                return false;
+            };
+            let stats = connection.stats();
+            let datagrams = stats.udp_rx.datagrams + stats.udp_tx.datagrams;
+            let since = datagrams - std::mem::replace(&mut self.datagrams, datagrams);
+            if !is_known.load(Ordering::Relaxed) || !is_fair(spent, since) {
+                self.shunned.add(self.peer);
+                connection.close(EXCESSIVE, b"");
+            }
+            true
         }
-        true
     }
 }
 
@@ -484,12 +504,16 @@ fn judge(carrier: Weak<Sending>, shunned: Shunned) -> impl FnMut(Duration) -> bo
 pub struct QuicCarrier {
     connection: quinn::Connection,
     binding: Binding,
+    /// Its address at the handshake: where it moves to since is not shown when this is asked for.
+    peer: IpAddr,
     sending: Arc<Sending>,
     /// At a server, the most lanes at once that the device is to have, and how many it is allowed now.
     lanes: u32,
     allowed: AtomicU32,
     /// At a server, the windows once the device is known.
     windows: Option<Windows>,
+    /// Whose it is has been shown.
+    is_known: Arc<AtomicBool>,
     /// At a server, it is counted as long as it or one of its lanes is there.
     of_use: Option<Arc<OfUse>>,
 }
@@ -502,14 +526,15 @@ struct Windows {
 }
 
 impl QuicCarrier {
-    fn new(connection: quinn::Connection, send_window: u64, lanes: u32) -> io::Result<Self> {
+    fn new(connection: quinn::Connection, peer: IpAddr, send_window: u64, lanes: u32) -> io::Result<Self> {
         let mut binding = [0; 32];
         connection
             .export_keying_material(&mut binding, EXPORTER_LABEL, b"")
             .map_err(|_| io::Error::other("TLS exported no binding"))?;
         let allowed = AtomicU32::new(lanes.min(LANES_FIRST));
         let sending = Arc::new(Sending::new(connection.clone(), send_window));
-        Ok(Self { connection, binding: Binding(binding), sending, lanes, allowed, windows: None, of_use: None })
+        let (binding, is_known) = (Binding(binding), Arc::default());
+        Ok(Self { connection, binding, peer, sending, lanes, allowed, windows: None, is_known, of_use: None })
     }
 
     /// Allows the device twice as many lanes if it has half of those that it may have.
@@ -549,7 +574,7 @@ impl Carrier for QuicCarrier {
     }
 
     fn peer(&self) -> Option<IpAddr> {
-        Some(self.connection.remote_address().ip())
+        Some(self.peer)
     }
 
     fn open(&self) -> Pending<'_, io::Result<Lane>> {
@@ -574,6 +599,7 @@ impl Carrier for QuicCarrier {
     }
 
     fn set_known(&self) {
+        self.is_known.store(true, Ordering::Relaxed);
         if let Some(windows) = self.windows {
             self.connection.set_receive_window(windows.receive);
             self.sending.set_window(windows.send);

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use hoop_carrier::{Carrier, Local, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions, ResetKey, SILENCE};
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::{ClientConnection, Keys, Version};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -443,6 +444,75 @@ async fn a_stranger_sends_little_until_it_is_known_whose_the_carrier_is() {
     server.set_known();
     soon(drain(theirs.receiver, 5, 1_000_000)).await;
     soon(sent).await.expect("all is taken");
+}
+
+/// A way on which a device's packets come to `server` from `first`, and from `then` once it has moved.
+async fn way_that_moves(server: SocketAddr, first: IpAddr, then: IpAddr) -> (SocketAddr, Arc<AtomicBool>) {
+    let socket = async |address| tokio::net::UdpSocket::bind(any_port(address)).await.expect("a socket");
+    let (front, first, then) = (socket(V4).await, socket(first).await, socket(then).await);
+    let (address, has_moved) = (front.local_addr().expect("an address"), Arc::<AtomicBool>::default());
+    let moved = has_moved.clone();
+    tokio::spawn(async move {
+        let (mut device, mut out) = (None, vec![0; 65_536]);
+        let [mut home, mut home_too] = [vec![0; 65_536], vec![0; 65_536]];
+        loop {
+            tokio::select! {
+                Ok((len, from)) = front.recv_from(&mut out) => {
+                    device = Some(from);
+                    let back = if moved.load(Ordering::Relaxed) { &then } else { &first };
+                    let _ = back.send_to(&out[..len], server).await;
+                }
+                Ok(len) = first.recv(&mut home) => {
+                    let _ = front.send_to(&home[..len], device.expect("it spoke first")).await;
+                }
+                Ok(len) = then.recv(&mut home_too) => {
+                    let _ = front.send_to(&home_too[..len], device.expect("it spoke first")).await;
+                }
+            }
+        }
+    });
+    (address, has_moved)
+}
+
+/// Sends a byte at a time, at most so many, until the carrier is ended. How many were sent.
+async fn trickle(device: &QuicCarrier, server: &QuicCarrier, most: u32) -> u32 {
+    let (mut ours, mut theirs) = soon(lane(device, server)).await;
+    let reader = tokio::spawn(async move { while let Ok(Some(_)) = theirs.receiver.receive(9).await {} });
+    let mut sent = 0;
+    while sent < most && ours.sender.send(&mut [Bytes::from_static(b"x")]).await.is_ok() {
+        sent += 1;
+        tokio::task::yield_now().await;
+    }
+    reader.abort();
+    sent
+}
+
+#[tokio::test]
+async fn a_stranger_that_takes_a_processor_is_ended_and_shunned_where_it_shook_hands() {
+    const MOST: u32 = 1_000_000;
+    let listener = quic_listener(V4, &QuicOptions::server(), QuicLimits::default());
+    let server = listener.local_address().expect("an address");
+    let elsewhere = IpAddr::from([127, 0, 0, 9]);
+    let (address, has_moved) = way_that_moves(server, V4, elsewhere).await;
+    let stranger = quic_device(&QuicOptions::device());
+    let (device, at_server) = soon(async { tokio::join!(stranger.connect(address, NAME), listener.accept()) }).await;
+    let (device, at_server) = (device.expect("a carrier"), at_server.expect("a carrier"));
+    has_moved.store(true, Ordering::Relaxed);
+    let sent = soon(trickle(&device, &at_server, MOST)).await;
+    assert!(sent < MOST);
+    soon(at_server.closed()).await;
+    assert_eq!(at_server.peer().ip(), elsewhere);
+    assert_eq!(Carrier::peer(&at_server), Some(V4), "where it shook hands");
+    // Nobody else pays for it.
+    assert!(soon(quic_device(&QuicOptions::device()).connect(server, NAME)).await.is_err());
+    let local = Local { address: Some(elsewhere), ..Local::default() };
+    let other = QuicDevice::new(local, &TLS.device, &QuicOptions::device()).expect("an endpoint");
+    let (other, _at_server) = soon(async { tokio::join!(other.connect(server, NAME), listener.accept()) }).await;
+    other.expect("a carrier");
+
+    // A device that is known may send as it likes.
+    let (device, server) = quic_pair(V4).await;
+    assert_eq!(soon(trickle(&device, &server, 2 * sent)).await, 2 * sent);
 }
 
 #[tokio::test]
