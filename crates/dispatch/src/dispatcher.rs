@@ -28,6 +28,10 @@ pub const BREAK_OFF: Duration = Duration::from_secs(10);
 /// no other. Five devices, each with one upload that its service hardly reads, would hold all slots otherwise.
 pub const SLOT_TURN: Duration = Duration::from_secs(60);
 
+/// An attempt at a destination that could not be reached before, and goes on for so long without failing, keeps no other from trying as well: longer than it takes to notice that nobody
+/// answers. A film's end would be too late.
+pub const DOUBT: Duration = Duration::from_secs(12);
+
 /// How many services are asked at once what became of an upload. An answer may take half a minute (`Prefer: wait`) and no
 /// bandwidth, so asking has slots of its own.
 pub const ASKS: usize = 4;
@@ -137,7 +141,7 @@ impl Gate {
 /// The contract: after every call that changes something, drain [`Dispatcher::poll_output`]; call it again at
 /// [`Dispatcher::poll_timeout`], and when [`Dispatcher::handle_more`] was called because something new is due.
 ///
-/// - **Fair between devices**, in bytes: the device goes next that has had the least of the uplink lately. Within a device, the
+/// - **Fair between devices**, in bytes: the device goes next that has had the least of the uplink lately. A slot costs as well as bytes do: a turn for a [`SLOT_TURN`] of it, and a turn at most. Within a device, the
 ///   earliest deadline goes first, then the oldest. An upload that is being sent makes way between two messages, once
 ///   its device is a turn ([`TURN_BYTES`]) ahead of one that waits, or another of its own device has an earlier deadline.
 /// - At most [`TRANSFERS`] are sent at once. One of these slots is kept for uploads below [`SMALL_BYTES`], so that a photo does not
@@ -150,7 +154,7 @@ impl Gate {
 /// - Never two attempts of one upload at a time.
 /// - A failed upload waits [`BACKOFF`], or longer if the service asks (`Retry-After`, at most [`RETRY_AFTER_MAX`]). The
 ///   store keeps that, and offers the upload again when it is due.
-/// - A destination that is at fault is waited for as a whole, and tried by one upload first.
+/// - A destination that is at fault is waited for as a whole, and tried by one upload first, or by one each [`DOUBT`].
 /// - What is held is bounded ([`crate::WINDOW`] of each list): the store has the queue. Where more than [`crate::DEVICES`] devices
 ///   wait, they take turns in being held.
 ///
@@ -168,7 +172,7 @@ pub struct Dispatcher<P> {
     /// Something new may be due.
     more: bool,
     refreshed: Option<Timestamp>,
-    /// When something is broken off, should it still be under way and in the way.
+    /// When something is broken off, should it still be under way and in the way; or keeps others waiting no longer.
     break_off: Option<Timestamp>,
 }
 
@@ -189,7 +193,8 @@ struct Running {
     list: List,
     total: u64,
     deadline: Option<UnixTime>,
-    /// What is charged and not sent yet.
+    /// What its device was charged, and how much of that is not sent yet.
+    charged: u64,
     prepaid: u64,
     sent: u64,
     since: Timestamp,
@@ -280,6 +285,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
         running.sent = running.sent.saturating_add(bytes);
         let paid = running.prepaid.min(bytes);
         running.prepaid -= paid;
+        running.charged = running.charged.saturating_add(bytes - paid);
         let device = running.device;
         if bytes > paid {
             self.fair.charge(device, bytes - paid);
@@ -288,21 +294,21 @@ impl<P: Copy + Ord> Dispatcher<P> {
     }
 
     /// An attempt ended, and the destination answered as it should: whatever is to be done next is in the store.
-    pub fn handle_done(&mut self, id: UploadId) {
-        if let Some(ended) = self.end(id) {
+    pub fn handle_done(&mut self, id: UploadId, now: Timestamp) {
+        if let Some(ended) = self.end(id, now) {
             self.destinations.reached(&ended.origin);
         }
     }
 
     /// An attempt ended because it was told to, by [`Output::Yield`] or [`Output::Stop`]. It is still due.
-    pub fn handle_ended_early(&mut self, id: UploadId) {
-        self.end(id);
+    pub fn handle_ended_early(&mut self, id: UploadId, now: Timestamp) {
+        self.end(id, now);
     }
 
     /// An attempt failed. Returns how long the upload waits; `jitter` is a random number, uniform in `u32`.
     pub fn handle_failure(&mut self, id: UploadId, failure: Failure, jitter: u32, now: Timestamp) -> Duration {
         let least = failure.retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
-        if let Some(ended) = self.end(id) {
+        if let Some(ended) = self.end(id, now) {
             if failure.destination {
                 self.destinations.failed(&ended.origin, least, jitter, now);
                 // They would only be in the way of uploads for others.
@@ -330,7 +336,9 @@ impl<P: Copy + Ord> Dispatcher<P> {
                 None => {}
             }
         }
-        self.break_off = None;
+        // When the next one may try a destination.
+        let tries = self.running.values().filter(|running| self.destinations.is_doubtful(&running.origin));
+        self.break_off = tries.map(|running| running.since + DOUBT).filter(|over| now < *over).min();
         self.stop()
             .or_else(|| self.start_asking(now))
             .or_else(|| self.break_off_asking(now))
@@ -380,12 +388,16 @@ impl<P: Copy + Ord> Dispatcher<P> {
     }
 
     /// Takes an attempt off the list of those that run.
-    fn end(&mut self, id: UploadId) -> Option<Running> {
+    fn end(&mut self, id: UploadId, now: Timestamp) -> Option<Running> {
         // What became due while it ran was passed over as known.
         self.handle_more();
         let ended = self.running.remove(&id)?;
         if ended.is_sent() {
             self.fair.refund(ended.device, ended.prepaid);
+            // Who holds a slot with a few bytes is behind nobody for that.
+            let (held, turn) = (now.since(ended.since).min(SLOT_TURN).as_millis() as u64, SLOT_TURN.as_millis() as u64);
+            let paid = ended.charged - ended.prepaid;
+            self.fair.charge(ended.device, (TURN_BYTES / turn * held).saturating_sub(paid));
         }
         Some(ended)
     }
@@ -492,7 +504,9 @@ impl<P: Copy + Ord> Dispatcher<P> {
         // The slot was not used, and cost the others a turn. Without a charge its device would be the next again.
         let running = self.running.get_mut(&id)?;
         let prepaid = core::mem::take(&mut running.prepaid);
-        self.fair.charge(running.device, TURN_BYTES.saturating_sub(prepaid));
+        let charge = TURN_BYTES.saturating_sub(prepaid);
+        running.charged = running.charged.saturating_add(charge);
+        self.fair.charge(running.device, charge);
         Some(stop)
     }
 
@@ -537,7 +551,8 @@ impl<P: Copy + Ord> Dispatcher<P> {
         self.windows.iter_mut().for_each(|window| window.begin(device, id));
         self.fair.charge(device, prepaid);
         let Entry { origin, total, deadline, .. } = entry;
-        let running = Running { device, origin, list, total, deadline, prepaid, sent: 0, since: now, told: Told::Go };
+        let (charged, told) = (prepaid, Told::Go);
+        let running = Running { device, origin, list, total, deadline, charged, prepaid, sent: 0, since: now, told };
         self.running.insert(id, running);
         Some(Output::Start { id, list })
     }
@@ -578,7 +593,8 @@ impl<P: Copy + Ord> Dispatcher<P> {
     }
 
     fn may_go(&self, origin: &str, now: Timestamp) -> bool {
-        let alone = || !self.running.values().any(|running| running.origin == origin);
+        let tries = |running: &Running| running.origin == origin && now < running.since + DOUBT;
+        let alone = || !self.running.values().any(tries);
         !self.destinations.waits(origin, now) && (!self.destinations.is_doubtful(origin) || alone())
     }
 

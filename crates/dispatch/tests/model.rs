@@ -5,8 +5,8 @@
 mod world;
 
 use hoop_dispatch::{
-    ASKS, ASKS_EACH, BREAK_OFF, DEVICES, Dispatcher, EXTRA, Entry, Failure, Gate, List, Output, PER_HOST, SLOT_TURN,
-    SMALL_BYTES, TRANSFERS, TURN_BYTES, WINDOW,
+    ASKS, ASKS_EACH, BREAK_OFF, DEVICES, DOUBT, Dispatcher, EXTRA, Entry, Failure, Gate, List, Output, PER_HOST,
+    SLOT_TURN, SMALL_BYTES, TRANSFERS, TURN_BYTES, WINDOW,
 };
 use hoop_units::{AddressKey, Bitrate, Timestamp, UnixTime, UploadId};
 use proptest::prelude::*;
@@ -142,8 +142,8 @@ proptest! {
 struct Reference {
     tags: BTreeMap<AddressKey, u64>,
     virtual_time: u64,
-    /// What runs, and what it has paid ahead.
-    running: BTreeMap<UploadId, u64>,
+    /// What runs, what it has paid, and how much of that ahead.
+    running: BTreeMap<UploadId, (u64, u64)>,
     checked: usize,
     broken_off: usize,
 }
@@ -169,13 +169,14 @@ impl Reference {
             let row = &world.rows[begun];
             let prepaid = row.total.min(TURN_BYTES);
             self.charge(row.device, prepaid);
-            self.running.insert(*begun, prepaid);
+            self.running.insert(*begun, (prepaid, prepaid));
         }
         self.checked = world.started.len();
         // Who is broken off has had its turn, whatever was sent.
         for id in &world.broken_off[self.broken_off..] {
-            let prepaid = self.running.insert(*id, 0).expect("it runs");
+            let (paid, prepaid) = self.running[id];
             self.charge(world.rows[id].device, TURN_BYTES - prepaid);
+            self.running.insert(*id, (paid + TURN_BYTES - prepaid, 0));
         }
         self.broken_off = world.broken_off.len();
     }
@@ -192,19 +193,25 @@ impl Reference {
         let id = running[which % running.len()];
         let device = world.rows[&id].device;
         let waits: Vec<_> = world.rows.values().filter(|row| !row.done).map(|row| row.device).collect();
+        let begun = world.begun[&id];
         let sent = world.message(id, 0);
-        let prepaid = self.running.get_mut(&id).unwrap();
-        let paid = sent.min(*prepaid);
-        *prepaid -= paid;
-        self.charge(device, sent - paid);
+        let (paid, prepaid) = self.running.get_mut(&id).unwrap();
+        let ahead = sent.min(*prepaid);
+        *prepaid -= ahead;
+        *paid += sent - ahead;
+        self.charge(device, sent - ahead);
         let paid_ahead =
-            |of| self.running.iter().filter(|(id, _)| world.rows[*id].device == of).map(|(_, n)| n).sum::<u64>();
+            |of| self.running.iter().filter(|(id, _)| world.rows[*id].device == of).map(|(_, (_, n))| n).sum::<u64>();
         let lowest = waits.into_iter().map(|of| self.tag(of) - paid_ahead(of)).min().unwrap();
         self.virtual_time = self.virtual_time.max(lowest);
         if !world.running.contains_key(&id) {
-            let prepaid = self.running.remove(&id).unwrap();
+            let (paid, prepaid) = self.running.remove(&id).unwrap();
             let tag = self.tags[&device].saturating_sub(prepaid);
             self.tags.insert(device, tag);
+            // So long it has held a slot, and a whole turn of it costs a turn of bytes.
+            let held = world.now.since(begun).min(SLOT_TURN).as_millis() as u64;
+            let least = TURN_BYTES / SLOT_TURN.as_millis() as u64 * held;
+            self.charge(device, least.saturating_sub(paid - prepaid));
         }
     }
 }
@@ -246,7 +253,7 @@ fn a_hundred_thousand_uploads_are_sent_oldest_first_in_bounded_memory() {
         if running.is_empty() {
             break;
         }
-        dispatcher.handle_done(running.remove(0));
+        dispatcher.handle_done(running.remove(0), now);
         done += 1;
     }
     assert_eq!(started.len(), 100_000);
@@ -525,6 +532,54 @@ fn one_upload_tries_an_unreachable_destination_while_others_go_elsewhere() {
     assert!(world.rows.range(id(500)..).all(|(_, row)| row.done), "the living destination is served");
     let tried = world.started.iter().filter(|started| **started < id(500)).count();
     assert!(tried <= 40, "the dead one was tried {tried} times in {:?}", world.now - Timestamp::from_secs(1));
+}
+
+#[test]
+fn a_long_upload_after_a_hiccup_keeps_nobody_waiting_for_its_end() {
+    let mut world = World::new(TRANSFERS);
+    world.add(1, Row { failures: vec![true], ..Row::new(device(1), "https://a.example", 100 * TURN_BYTES) });
+    world.drain();
+    world.message(id(1), 0);
+    while !world.running.contains_key(&id(1)) {
+        world.pass();
+        world.drain();
+    }
+    world.add(2, Row::new(device(2), "https://a.example", PHOTO));
+    world.pass_refresh();
+    assert!(!world.running.contains_key(&id(2)), "one tries first");
+    let waits = world.dispatcher.poll_timeout().expect("it is looked at again");
+    assert!(waits <= world.now + DOUBT);
+    world.now += DOUBT;
+    world.drain();
+    assert!(world.running.contains_key(&id(2)), "it goes on, and so may others");
+}
+
+#[test]
+fn who_holds_slots_with_a_few_bytes_is_not_behind_who_sends() {
+    // Six devices have 1 KB for services that answer after 50 s; a seventh has sent more than all of them.
+    let mut world = World::new(TRANSFERS);
+    for from in 1..=6 {
+        for number in 0..20 {
+            let origin = format!("https://s{from}.example");
+            world.add(u32::from(from) * 100 + number, Row::new(device(from), &origin, PHOTO));
+        }
+    }
+    world.drain();
+    assert_eq!(world.running.len(), 6);
+    for number in 5_000..5_010 {
+        world.add(number, Row::new(device(9), "https://b.example", 300_000));
+        for _ in 0..51 {
+            world.pass_refresh();
+        }
+        let hostile: Vec<_> = world.running.keys().copied().filter(|running| *running < id(5_000)).collect();
+        for running in hostile {
+            world.message(running, 0);
+            world.drain();
+        }
+        assert!(world.running.contains_key(&id(number)), "{number}: it has the first slot that is free");
+        world.message(id(number), 0);
+        world.drain();
+    }
 }
 
 #[test]

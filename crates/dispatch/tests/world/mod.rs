@@ -65,6 +65,8 @@ pub struct World {
     /// Wall time is this far ahead of monotonic time.
     pub wall_offset: i64,
     pub started: Vec<UploadId>,
+    /// When each was started last.
+    pub begun: BTreeMap<UploadId, Timestamp>,
     pub most_at_once: usize,
     pub served: BTreeMap<AddressKey, u64>,
 }
@@ -89,6 +91,7 @@ impl World {
             now: Timestamp::from_secs(1),
             wall_offset: 1_700_000_000,
             started: Vec::new(),
+            begun: BTreeMap::new(),
             most_at_once: 0,
             served: BTreeMap::new(),
         }
@@ -125,6 +128,7 @@ impl World {
                     assert!(self.running.insert(id, false).is_none(), "two attempts of one upload at once");
                     assert!(!self.rows[&id].done, "an attempt at what is done");
                     self.started.push(id);
+                    self.begun.insert(id, self.now);
                     self.most_at_once = self.most_at_once.max(self.running.len());
                 }
                 Output::Yield { id } => *self.running.get_mut(&id).expect("it runs") = true,
@@ -181,7 +185,7 @@ impl World {
         self.dispatcher.handle_sent(id, bytes);
         if done {
             self.running.remove(&id);
-            self.dispatcher.handle_done(id);
+            self.dispatcher.handle_done(id, now);
         } else {
             // Whether it is to make way is known once the bytes are counted.
             self.drain();
@@ -194,7 +198,7 @@ impl World {
 
     pub fn dispatcher_ended_early(&mut self, id: UploadId) {
         assert_eq!(self.running.remove(&id), Some(true), "it was told to");
-        self.dispatcher.handle_ended_early(id);
+        self.dispatcher.handle_ended_early(id, self.now);
     }
 
     pub fn withdraw(&mut self, which: usize) {

@@ -196,7 +196,7 @@ impl DeliveryScheduler {
         let (failure, reason) = match ended {
             None => {
                 tracing::debug!(%id, "it made way");
-                return self.dispatcher.handle_ended_early(id);
+                return self.dispatcher.handle_ended_early(id, self.core.clock.now());
             }
             Some(Ended::Done) => {
                 static DONE: Lines = Lines::at_most(ATTEMPT_LINES);
@@ -204,7 +204,7 @@ impl DeliveryScheduler {
                 if DONE.have_room(std::time::Instant::now(), more) {
                     tracing::info!(%id, "delivered as far as it goes");
                 }
-                return self.dispatcher.handle_done(id);
+                return self.dispatcher.handle_done(id, self.core.clock.now());
             }
             Some(Ended::Retry { failure, reason }) => (failure, reason),
         };

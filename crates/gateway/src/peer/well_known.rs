@@ -344,11 +344,16 @@ fn insert(known: &mut BTreeMap<Origin, Known>, origin: &Origin, fresh: Known) {
     if known.len() >= ORIGINS_MAX && !known.contains_key(origin) {
         // Whoever names made-up origins drives out what came of such, before what has ever spoken well; and whoever has many that speak well, one of his own: ports of a host, and hosts of a
         // domain, cost nothing.
-        let mut of_site = BTreeMap::<_, usize>::new();
-        known.keys().for_each(|origin| *of_site.entry(site(origin)).or_default() += 1);
-        let oldest = known
-            .iter()
-            .min_by_key(|(origin, known)| (known.last_good.is_some(), Reverse(of_site[&site(origin)]), known.at));
+        let (mut of_site, mut of_host) = (BTreeMap::<_, usize>::new(), BTreeMap::<_, usize>::new());
+        for origin in known.keys() {
+            *of_site.entry(site(origin)).or_default() += 1;
+            *of_host.entry(origin.host()).or_default() += 1;
+        }
+        let oldest = known.iter().min_by_key(|(origin, known)| {
+            // Many share a domain like duckdns.org: of those, whose host has most.
+            let most = (Reverse(of_site[&site(origin)]), Reverse(of_host[&origin.host()]));
+            (known.last_good.is_some(), most, known.at)
+        });
         if let Some(oldest) = oldest.map(|(origin, _)| origin.clone()) {
             known.remove(&oldest);
         }
@@ -510,18 +515,19 @@ mod tests {
 
     #[test]
     fn many_ports_or_hosts_of_one_site_never_evict_another_service() {
-        for evil in [
-            |i| format!("https://evil.example:{}", 1_000 + i),
-            |i| format!("https://s{i}.evil.example"),
-            |i| format!("https://203.0.113.7:{}", 1_000 + i),
+        for (right, evil) in [
+            ("photos.example", (|i| format!("https://evil.example:{}", 1_000 + i)) as fn(usize) -> String),
+            ("photos.example", |i| format!("https://s{i}.evil.example")),
+            ("photos.example", |i| format!("https://203.0.113.7:{}", 1_000 + i)),
+            ("photos.shared.example", |i| format!("https://evil.shared.example:{}", 1_000 + i)),
         ] {
             let cache = WellKnownCache::default();
-            let right = dest("https://photos.example/hoop/post");
-            cache.put(&right.origin, Ok(good(&right)), at(1)).unwrap();
+            let (right, says) = (format!("https://{right}").parse().unwrap(), dest("https://photos.example/hoop/post"));
+            cache.put(&right, Ok(good(&says)), at(1)).unwrap();
             for i in 0..2 * ORIGINS_MAX {
-                cache.put(&evil(i).parse().unwrap(), Ok(good(&right)), at(1)).unwrap();
+                cache.put(&evil(i).parse().unwrap(), Ok(good(&says)), at(1)).unwrap();
             }
-            assert!(cache.last_good(&right.origin, at(2)).is_some(), "{}", evil(0));
+            assert!(cache.last_good(&right, at(2)).is_some(), "{}", evil(0));
             assert_eq!(cache.known.lock().len(), ORIGINS_MAX);
         }
         let of = |origin: &str| site(&origin.parse().unwrap());
