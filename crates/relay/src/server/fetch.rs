@@ -1,5 +1,6 @@
 //! Fetches an answer into its [`Object`], at the origin's pace, and goes on where the origin broke off ([`fetch`]).
 
+use super::heads::request_of;
 use super::objects::Object;
 use super::origins::{Answered, InUse, Origins, ended};
 use crate::codes;
@@ -7,7 +8,7 @@ use crate::continuation::Version;
 use crate::exchange::{SECTION_BYTES, via};
 use bytes::Bytes;
 use hoop_endpoint::DeviceId;
-use hoop_head::{decode_request, decode_response, encode_response};
+use hoop_head::{decode_response, encode_response};
 use hoop_http::{UnclearLength, empty, end_hop, settle_length};
 use http::header::{CONTENT_LENGTH, VIA};
 use http::{HeaderMap, Request, request, response};
@@ -136,7 +137,7 @@ pub(super) async fn fetch_rest(object: &Object, device: DeviceId, origins: &Orig
         object.end(Ok(())).await;
         return true;
     }
-    let (Ok(request), Ok(answer)) = (decode_request(object.request()), decode_response(&answer)) else { return false };
+    let (Ok(request), Ok(answer)) = (request_of(object.request()), decode_response(&answer)) else { return false };
     let ((request, ()), (answer, ())) = (request.into_parts(), answer.into_parts());
     let Some(version) = Version::of(&request, &answer) else { return false };
     bring(object, Some((version, request)), None, device, origins).await;

@@ -7,7 +7,8 @@ use super::places::{Place, Places};
 use crate::exchange::read_head_asking;
 use bytes::Bytes;
 use hoop_endpoint::{DeviceId, FlowReader};
-use hoop_head::decode_request;
+use hoop_head::{HeadError, decode_request};
+use hoop_http::end_hop;
 use http::Request;
 use std::io;
 use std::sync::Arc;
@@ -77,7 +78,7 @@ impl Heads {
     /// # Errors
     /// If it is no request's; [`io::ErrorKind::TimedOut`] if it is large, and there is no place.
     pub(super) async fn decode(&self, section: &[u8], mut place: Option<Place>, device: DeviceId) -> io::Result<Head> {
-        let decode = || decode_request(section).map_err(io::Error::other);
+        let decode = || request_of(section).map_err(io::Error::other);
         if place.is_none() && section.len() > SECTION_SMALL {
             place = self.take(device).await?;
         }
@@ -90,6 +91,16 @@ impl Heads {
         }
         Ok(Head { request, place })
     }
+}
+
+/// A section's request without the fields of one hop (RFC 9110 §7.6.1): agents take these out, and a device may have none.
+///
+/// # Errors
+/// If it is no request's.
+pub(super) fn request_of(section: &[u8]) -> Result<Request<()>, HeadError> {
+    let mut request = decode_request(section)?;
+    end_hop(request.headers_mut());
+    Ok(request)
 }
 
 /// The length of a head as it is written for HTTP/1.1.
@@ -110,6 +121,7 @@ impl Section {
 mod tests {
     use super::*;
     use hoop_head::encode_request;
+    use http::HeaderName;
 
     const ONE: DeviceId = DeviceId([1; 20]);
     const OTHER: DeviceId = DeviceId([2; 20]);
@@ -123,6 +135,16 @@ mod tests {
         let mut section = Vec::new();
         encode_request(&request.body(()).unwrap().into_parts().0, &mut section).unwrap();
         section
+    }
+
+    #[tokio::test]
+    async fn fields_of_one_hop_go_no_further() {
+        let request = Request::post("http://web.example/").header("proxy-authorization", "Basic eDp5");
+        let request = request.header("trailer", "x-b").header("x-b", "2");
+        let mut section = Vec::new();
+        encode_request(&request.body(()).unwrap().into_parts().0, &mut section).unwrap();
+        let decoded = Heads::new().decode(&section, None, ONE).await.unwrap().request;
+        assert_eq!(decoded.headers().keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-b"]);
     }
 
     #[tokio::test]
