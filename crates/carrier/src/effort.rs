@@ -34,7 +34,7 @@ const TURNS: [usize; 2] = [8, 32];
 const BUDGET: usize = 128;
 
 /// How long an address is shunned whose connection took too much: then it may have 100 ms of a processor again.
-const SHUNNED: Duration = Duration::from_secs(60);
+pub(crate) const SHUNNED: Duration = Duration::from_secs(60);
 
 /// Addresses that are shunned at once, some 40 bytes each. Of more, any makes way.
 const SHUNNED_MAX: usize = 4_096;

@@ -12,7 +12,7 @@
 
 use crate::congestion::Congestion;
 use crate::datagrams::FIRST_PACKET_MAX;
-use crate::effort::{Shunned, is_fair};
+use crate::effort::{SHUNNED, Shunned, is_fair};
 use crate::lingering::{Drivers, Lingering, OfUse, There};
 use crate::peers::{Peers, Place};
 use crate::resets::ResetKey;
@@ -451,7 +451,13 @@ impl Admitting {
             let Ok(Ok(connection)) = tokio::time::timeout(limit, connecting).await else { return };
             let first_window = send_window.min(u64::from(STRANGER_WINDOW));
             let Ok(mut carrier) = QuicCarrier::new(connection.clone(), peer, first_window, lanes) else { return };
-            let judging = Judging { carrier: Arc::downgrade(&carrier.sending), peer, shunned, datagrams: 0 };
+            let judging = Judging {
+                carrier: Arc::downgrade(&carrier.sending),
+                peer,
+                shunned,
+                datagrams: 0,
+                since: Instant::now(),
+            };
             if let Some(effort) = &effort {
                 effort.judge_by(judging.into_judge(carrier.is_known.clone()));
             }
@@ -473,13 +479,14 @@ struct Judging {
     /// The address that was shown in the handshake. Packets may come from others since, which may be made up.
     peer: IpAddr,
     shunned: Shunned,
-    /// What came and went until it was judged last.
+    /// What came and went until it was judged last, and when that was.
     datagrams: u64,
+    since: Instant,
 }
 
 impl Judging {
-    /// A connection that takes too much for its datagrams is closed, and its address shunned. A stranger's is so once it is judged at all: his datagrams may be made up to pay for others, and
-    /// to become known takes a few milliseconds.
+    /// A connection that takes too much for its datagrams is closed, and its address shunned. A stranger's is so once it is judged
+    /// within a minute: his datagrams may be made up to pay for others, and to become known takes a few milliseconds.
     fn into_judge(mut self, is_known: Arc<AtomicBool>) -> impl FnMut(Duration) -> bool + Send + 'static {
         move |spent| {
             let connection = self.carrier.upgrade().map(|sending| sending.connection().clone());
@@ -489,8 +496,10 @@ impl Judging {
             };
             let stats = connection.stats();
             let datagrams = stats.udp_rx.datagrams + stats.udp_tx.datagrams;
-            let since = datagrams - std::mem::replace(&mut self.datagrams, datagrams);
-            if !is_known.load(Ordering::Relaxed) || !is_fair(spent, since) {
+            let handled = datagrams - std::mem::replace(&mut self.datagrams, datagrams);
+            let since = std::mem::replace(&mut self.since, Instant::now());
+            let is_busy = since.elapsed() < SHUNNED;
+            if (is_busy && !is_known.load(Ordering::Relaxed)) || !is_fair(spent, handled) {
                 self.shunned.add(self.peer);
                 connection.close(EXCESSIVE, b"");
             }
