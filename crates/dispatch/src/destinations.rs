@@ -1,7 +1,7 @@
 //! Destinations that could not be reached: [`Destinations`].
 //!
-//! While one is waited for, nothing is sent there; then one upload tries, and only when that got through do the others
-//! follow. A house with the line down sends one packet now and then rather than one for each upload.
+//! While one is waited for, nothing is sent there; then one upload tries, and only when that got through, or goes on for
+//! long, do the others follow. A house with the line down sends one packet now and then rather than one for each upload.
 
 use crate::BACKOFF;
 use alloc::borrow::ToOwned as _;
@@ -30,6 +30,8 @@ struct Waiting {
     until: Timestamp,
     /// The wait is over, and lists were loaded again.
     woken: bool,
+    /// An attempt since goes on for long, and may end well.
+    tried: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -55,12 +57,19 @@ impl Destinations {
                 self.waiting.remove(&first);
             }
         }
-        self.waiting.insert(origin.to_owned(), Waiting { failures, until, woken: false });
+        self.waiting.insert(origin.to_owned(), Waiting { failures, until, woken: false, tried: false });
     }
 
     /// It was reached.
     pub fn reached(&mut self, origin: &str) {
         self.waiting.remove(origin);
+    }
+
+    /// An attempt that began at `since` goes on for long without failing.
+    pub fn goes_on(&mut self, origin: &str, since: Timestamp) {
+        if let Some(waiting) = self.waiting.get_mut(origin) {
+            waiting.tried |= since >= waiting.until;
+        }
     }
 
     /// Everything may be tried at once.
@@ -75,7 +84,7 @@ impl Destinations {
 
     /// Whether the next one to go there goes alone.
     pub fn is_doubtful(&self, origin: &str) -> bool {
-        self.waiting.contains_key(origin)
+        self.waiting.get(origin).is_some_and(|waiting| !waiting.tried)
     }
 
     /// Whether a wait came to its end since this was asked last.

@@ -28,7 +28,7 @@ pub const BREAK_OFF: Duration = Duration::from_secs(10);
 /// no other. Five devices, each with one upload that its service hardly reads, would hold all slots otherwise.
 pub const SLOT_TURN: Duration = Duration::from_secs(60);
 
-/// An attempt at a destination that could not be reached before, and goes on for so long without failing, keeps no other from trying as well: longer than it takes to notice that nobody
+/// An attempt at a destination that could not be reached before, and goes on for so long without failing, keeps no others from trying as well: longer than it takes to notice that nobody
 /// answers. A film's end would be too late.
 pub const DOUBT: Duration = Duration::from_secs(12);
 
@@ -154,7 +154,7 @@ impl Gate {
 /// - Never two attempts of one upload at a time.
 /// - A failed upload waits [`BACKOFF`], or longer if the service asks (`Retry-After`, at most [`RETRY_AFTER_MAX`]). The
 ///   store keeps that, and offers the upload again when it is due.
-/// - A destination that is at fault is waited for as a whole, and tried by one upload first, or by one each [`DOUBT`].
+/// - A destination that is at fault is waited for as a whole, and tried by one upload first, for [`DOUBT`] at most.
 /// - What is held is bounded ([`crate::WINDOW`] of each list): the store has the queue. Where more than [`crate::DEVICES`] devices
 ///   wait, they take turns in being held.
 ///
@@ -336,7 +336,10 @@ impl<P: Copy + Ord> Dispatcher<P> {
                 None => {}
             }
         }
-        // When the next one may try a destination.
+        for running in self.running.values().filter(|running| now >= running.since + DOUBT) {
+            self.destinations.goes_on(&running.origin, running.since);
+        }
+        // When others may try a destination as well.
         let tries = self.running.values().filter(|running| self.destinations.is_doubtful(&running.origin));
         self.break_off = tries.map(|running| running.since + DOUBT).filter(|over| now < *over).min();
         self.stop()

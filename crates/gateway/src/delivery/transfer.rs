@@ -9,7 +9,7 @@ use super::state::Delivery;
 use crate::core::blocking::blocking;
 use crate::core::state::Core;
 use crate::core::wire;
-use crate::peer::client::{PREFER_WAIT, ServiceClient};
+use crate::peer::client::{PREFER_SHORT_WAIT, PREFER_WAIT, ServiceClient};
 use crate::peer::status::{ReasonDocument, ServiceStatus, delivered_from_missing};
 use crate::peer::verdict::{Answer, Retryable, ServiceVerdict, their_words};
 use hoop_dispatch::Failure;
@@ -190,7 +190,7 @@ impl Transfer<'_> {
     async fn run(&mut self) -> Result<(), Stop> {
         let known = self.service.well_known().await?;
         if matches!(self.upload.state, State::Received | State::Held) {
-            return self.ask(known.uploads.path()).await;
+            return self.ask(known.uploads.path(), PREFER_WAIT).await;
         }
         let first = self.upload.delivered.is_empty() && self.upload.attempts == 0;
         match self.upload.state {
@@ -212,7 +212,7 @@ impl Transfer<'_> {
         let answer = self.service.ask(request).await?;
         if answer.status.is_client_error() && answer.status != StatusCode::NOT_FOUND {
             // A refusal to HEAD has no body to say why.
-            return self.ask(uploads).await;
+            return self.ask(uploads, PREFER_SHORT_WAIT).await;
         }
         match self.service.judge(&answer, self.upload.total) {
             ServiceVerdict::Unknown => {
@@ -257,8 +257,8 @@ impl Transfer<'_> {
         // The service may take its time, and may have ended the upload: its bytes count for nobody then.
         drop(payload);
         // The last answer said that it has all, and no more than that. It was not asked to wait for the application: that the
-        // service has it is worth recording at once.
-        self.ask(uploads).await
+        // service has it is worth recording at once. An application that takes its time is asked for in a slot for questions.
+        self.ask(uploads, PREFER_SHORT_WAIT).await
     }
 
     /// Whether more has been stored than was known, waiting a moment for it; not if all of it was, or the service has all of it.
@@ -367,9 +367,9 @@ impl Transfer<'_> {
     }
 
     /// Asks what became of it.
-    async fn ask(&mut self, uploads: &str) -> Result<(), Stop> {
+    async fn ask(&mut self, uploads: &str, prefer: &'static str) -> Result<(), Stop> {
         let target = format!("{uploads}/{}", self.upload.id);
-        let request = self.service.request(Method::GET, &target).header("prefer", PREFER_WAIT);
+        let request = self.service.request(Method::GET, &target).header("prefer", prefer);
         let answer = self.service.ask(request).await?;
         let verdict = self.service.judge(&answer, self.upload.total);
         let whole = self.upload.stored.len() == self.upload.total;

@@ -28,6 +28,9 @@ const ANSWER_BODY_MAX: usize = 64 * 1024;
 /// How long a service is asked to hold its answer back for a final state (RFC 7240; it may wait 30 s at most).
 pub const PREFER_WAIT: &str = "wait=25";
 
+/// The same while it has a slot for sending, which others may wait for: what applications take that do little.
+pub const PREFER_SHORT_WAIT: &str = "wait=3";
+
 /// A service, and a connection to it if one is open.
 pub struct ServiceClient<'a> {
     services: &'a Arc<Services>,
@@ -157,7 +160,7 @@ impl<'a> ServiceClient<'a> {
             Ok(answer) => answer,
             Err(_) => {
                 let detail = format_args!("no answer within {} s", ANSWER_WITHIN.as_secs());
-                Err(Retryable::new(Code::DestUnreachable, detail))
+                Err(Retryable::new(Code::DestUnreachable, detail).destination())
             }
         }
     }
@@ -173,8 +176,10 @@ impl<'a> ServiceClient<'a> {
         motion.touch();
         // Whoever gives this up, or waits in vain, leaves nothing behind.
         let ends = connection.ends_on_drop();
+        let is_answered = AtomicBool::new(false);
         let conversation = async {
             let response = connection.send(request).await.map_err(|error| broken(&error))?;
+            is_answered.store(true, Ordering::Relaxed);
             motion.touch();
             let (head, body) = response.into_parts();
             let body = read_limited(body, ANSWER_BODY_MAX.max(DOCUMENT_MAX)).await.map_err(|error| broken(&error))?;
@@ -183,7 +188,10 @@ impl<'a> ServiceClient<'a> {
         let answer = tokio::select! {
             answer = conversation => answer,
             () = motion.stalled() => {
-                Err(Retryable::new(Code::DestUnreachable, format_args!("nothing moved for {} s", STALL.as_secs())))
+                let stalled = format_args!("nothing moved for {} s", STALL.as_secs());
+                let stalled = Retryable::new(Code::DestUnreachable, stalled);
+                // Who connects and says nothing is as unreachable as who does not connect.
+                Err(if is_answered.load(Ordering::Relaxed) { stalled } else { stalled.destination() })
             }
         };
         motion.over.store(true, Ordering::Relaxed);
