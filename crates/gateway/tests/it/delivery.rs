@@ -13,8 +13,8 @@ use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -664,6 +664,26 @@ async fn an_upload_counts_as_received_at_once_though_the_application_is_silent()
     let received = until_state(gateway.address, id_of(&z), "received").await;
     assert_eq!((&received["received_at"].is_null(), &received["delivered"]), (&false, &z.len().into()));
     until(gateway.address, id_of(&z), "a question", |_| service.count(&Method::GET, "/hoop/uploads/") == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_application_is_waited_for_where_nobody_waits_to_send() {
+    let waits = Arc::new(Mutex::new(Vec::new()));
+    let seen = waits.clone();
+    let service = Service::start(move |_, _, _, headers| {
+        let wait = headers.get("prefer").and_then(|wait| wait.to_str().ok()?.strip_prefix("wait=")?.parse::<u8>().ok());
+        seen.lock().unwrap().extend(wait);
+        Weather::Fair
+    });
+    let service = service.await;
+    service.state.lock().unwrap().verdict = "received";
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 200_000, LATER);
+    post(gateway.address, &service.dest(), &z).await;
+    until(gateway.address, id_of(&z), "two questions", |_| waits.lock().unwrap().len() >= 2).await;
+    let waits = waits.lock().unwrap().clone();
+    assert!(waits[0] <= 3, "it has a slot for sending: {waits:?}");
+    assert!(waits[1] >= 20, "nobody waits for a slot for questions: {waits:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
