@@ -28,6 +28,9 @@ pub const BREAK_OFF: Duration = Duration::from_secs(10);
 /// no other. Five devices, each with one upload that its service hardly reads, would hold all slots otherwise.
 pub const SLOT_TURN: Duration = Duration::from_secs(60);
 
+/// One of which all is sent, and that waits for an answer alone, has a shorter turn: the uplink is idle for it, and a service answers once it has the bytes.
+pub const ANSWER_TURN: Duration = Duration::from_secs(10);
+
 /// An attempt at a destination that could not be reached before, and goes on for so long without failing, keeps no others from trying as well: longer than it takes to notice that nobody
 /// answers. A film's end would be too late.
 pub const DOUBT: Duration = Duration::from_secs(12);
@@ -208,6 +211,16 @@ impl Running {
 
     fn is_sent(&self) -> bool {
         self.list != List::Ask
+    }
+
+    /// Whether nothing more of it is to be sent.
+    const fn is_out(&self) -> bool {
+        self.sent >= self.total
+    }
+
+    /// When its turn is over.
+    fn turn_ends(&self) -> Timestamp {
+        self.since + if self.is_out() { ANSWER_TURN } else { SLOT_TURN }
     }
 }
 
@@ -479,7 +492,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
     }
 
     /// Sees to it that a slot becomes free should a device wait that has none: one of the device's that holds the most, or of one that
-    /// was to make way as it is, or else the one that was taken first, after [`SLOT_TURN`]. First it is asked to make way, then it is broken off.
+    /// was to make way as it is, or else the one whose turn ends first ([`SLOT_TURN`], [`ANSWER_TURN`]). First it is asked to make way, then it is broken off.
     fn break_off_sending(&mut self, now: Timestamp) -> Option<Output<P>> {
         if self.sends().any(|(_, running)| running.told == Told::Stop) {
             return None;
@@ -492,18 +505,24 @@ impl<P: Copy + Ord> Dispatcher<P> {
             let may_end = frees(running) && (slots > 1 || is_told);
             may_end.then(|| ((slots > 1, is_told, slots, self.fair.tag(running.device), running.deadline), *id))
         };
-        let first = self.sends().filter(|(_, running)| frees(running)).map(|(id, running)| (running.since, *id)).min();
+        let first =
+            self.sends().filter(|(_, running)| frees(running)).map(|(id, running)| (running.turn_ends(), *id)).min();
         let id = match (self.sends().filter_map(order).max(), first) {
             (Some((_, id)), _) => id,
-            (None, Some((since, id))) if self.is_time(since + SLOT_TURN, now) => id,
+            (None, Some((end, id))) if self.is_time(end, now) => id,
             (None, _) => return None,
         };
         let running = self.running.get_mut(&id)?;
-        let Told::Yield(since) = running.told else {
-            running.told = Told::Yield(now);
-            return Some(Output::Yield { id });
+        let end = match running.told {
+            // It has no message to end.
+            _ if running.is_out() => running.turn_ends(),
+            Told::Yield(since) => since + BREAK_OFF,
+            _ => {
+                running.told = Told::Yield(now);
+                return Some(Output::Yield { id });
+            }
         };
-        let stop = self.break_off(id, since + BREAK_OFF, now)?;
+        let stop = self.break_off(id, end, now)?;
         // The slot was not used, and cost the others a turn. Without a charge its device would be the next again.
         let running = self.running.get_mut(&id)?;
         let prepaid = core::mem::take(&mut running.prepaid);

@@ -20,7 +20,8 @@ mod window;
 pub use background::{Background, FLOOR, TARGET};
 pub use budget::{Allowance, Budget, INTERVAL_SECS, Interval, Month, Snapshot, least_rate};
 pub use dispatcher::{
-    ASKS, ASKS_EACH, BREAK_OFF, DOUBT, Dispatcher, EXTRA, Failure, Gate, Output, SLOT_TURN, TRANSFERS, TURN_BYTES,
+    ANSWER_TURN, ASKS, ASKS_EACH, BREAK_OFF, DOUBT, Dispatcher, EXTRA, Failure, Gate, Output, SLOT_TURN, TRANSFERS,
+    TURN_BYTES,
 };
 pub use hours::{DAY_MINUTES, DailyWindow, Hours, HoursError, Opening, WINDOWS_MAX};
 pub use rate::RateLimit;

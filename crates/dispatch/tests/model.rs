@@ -5,8 +5,8 @@
 mod world;
 
 use hoop_dispatch::{
-    ASKS, ASKS_EACH, BREAK_OFF, DEVICES, DOUBT, Dispatcher, EXTRA, Entry, Failure, Gate, List, Output, PER_HOST,
-    SLOT_TURN, SMALL_BYTES, TRANSFERS, TURN_BYTES, WINDOW,
+    ANSWER_TURN, ASKS, ASKS_EACH, BREAK_OFF, DEVICES, DOUBT, Dispatcher, EXTRA, Entry, Failure, Gate, List, Output,
+    PER_HOST, SLOT_TURN, SMALL_BYTES, TRANSFERS, TURN_BYTES, WINDOW,
 };
 use hoop_units::{AddressKey, Bitrate, Timestamp, UnixTime, UploadId};
 use proptest::prelude::*;
@@ -582,6 +582,30 @@ fn who_holds_slots_with_a_few_bytes_is_not_behind_who_sends() {
         world.message(id(number), 0);
         world.drain();
     }
+}
+
+#[test]
+fn who_only_waits_for_answers_has_short_turns() {
+    // Of 24 devices all is sent, and no service answers.
+    let mut world = World::new(TRANSFERS);
+    for from in 1..=24 {
+        world.add(from.into(), Row::new(device(from), &format!("https://s{from}.example"), PHOTO));
+    }
+    let honest = id(5_000);
+    world.add(5_000, Row::new(device(99), "https://b.example", PHOTO));
+    let mut sent = BTreeMap::new();
+    world.drain();
+    while !world.running.contains_key(&honest) {
+        for running in world.running.keys() {
+            let begun = world.begun[running];
+            if sent.insert(*running, begun) != Some(begun) {
+                world.dispatcher.handle_sent(*running, PHOTO);
+            }
+        }
+        world.crawl(Duration::from_secs(1));
+    }
+    let waited = world.now - Timestamp::from_secs(1);
+    assert!(waited <= 5 * (ANSWER_TURN + Duration::from_secs(2)), "{waited:?}");
 }
 
 #[test]
