@@ -200,6 +200,8 @@ struct Running {
     charged: u64,
     prepaid: u64,
     sent: u64,
+    /// Since when nothing more of it is to be sent.
+    out: Option<Timestamp>,
     since: Timestamp,
     told: Told,
 }
@@ -213,14 +215,9 @@ impl Running {
         self.list != List::Ask
     }
 
-    /// Whether nothing more of it is to be sent.
-    const fn is_out(&self) -> bool {
-        self.sent >= self.total
-    }
-
     /// When its turn is over.
     fn turn_ends(&self) -> Timestamp {
-        self.since + if self.is_out() { ANSWER_TURN } else { SLOT_TURN }
+        self.out.map_or(self.since + SLOT_TURN, |out| out + ANSWER_TURN)
     }
 }
 
@@ -349,8 +346,13 @@ impl<P: Copy + Ord> Dispatcher<P> {
                 None => {}
             }
         }
-        for running in self.running.values().filter(|running| now >= running.since + DOUBT) {
-            self.destinations.goes_on(&running.origin, running.since);
+        for running in self.running.values_mut() {
+            if running.is_sent() && running.sent >= running.total {
+                running.out.get_or_insert(now);
+            }
+            if now >= running.since + DOUBT {
+                self.destinations.goes_on(&running.origin, running.since);
+            }
         }
         // When others may try a destination as well.
         let tries = self.running.values().filter(|running| self.destinations.is_doubtful(&running.origin));
@@ -515,7 +517,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
         let running = self.running.get_mut(&id)?;
         let end = match running.told {
             // It has no message to end.
-            _ if running.is_out() => running.turn_ends(),
+            _ if running.out.is_some() => running.turn_ends(),
             Told::Yield(since) => since + BREAK_OFF,
             _ => {
                 running.told = Told::Yield(now);
@@ -573,8 +575,9 @@ impl<P: Copy + Ord> Dispatcher<P> {
         self.windows.iter_mut().for_each(|window| window.begin(device, id));
         self.fair.charge(device, prepaid);
         let Entry { origin, total, deadline, .. } = entry;
-        let (charged, told) = (prepaid, Told::Go);
-        let running = Running { device, origin, list, total, deadline, charged, prepaid, sent: 0, since: now, told };
+        let (charged, out, told) = (prepaid, None, Told::Go);
+        let running =
+            Running { device, origin, list, total, deadline, charged, prepaid, sent: 0, out, since: now, told };
         self.running.insert(id, running);
         Some(Output::Start { id, list })
     }
