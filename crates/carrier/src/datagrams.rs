@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// A datagram that begins with a first packet is no longer, in bytes: whoever sends it cannot know what the path carries (RFC 9000 §14.1). quinn reads it with the lock of its endpoint held.
+/// The longest datagram that may begin with a first packet, in bytes: whoever sends it cannot know what the path carries (RFC 9000 §14.1). quinn reads it with the lock of its endpoint held.
 pub(crate) const FIRST_PACKET_MAX: usize = 1_500;
 
 /// The most that the kernel joins, in bytes.

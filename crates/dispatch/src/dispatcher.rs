@@ -144,8 +144,9 @@ impl Gate {
 /// The contract: after every call that changes something, drain [`Dispatcher::poll_output`]; call it again at
 /// [`Dispatcher::poll_timeout`], and when [`Dispatcher::handle_more`] was called because something new is due.
 ///
-/// - **Fair between devices**, in bytes: the device goes next that has had the least of the uplink lately. A slot costs as well as bytes do: a turn for a [`SLOT_TURN`] of it, and a turn at most. Within a device, the
-///   earliest deadline goes first, then the oldest. An upload that is being sent makes way between two messages, once
+/// - **Fair between devices**, in bytes: the device goes next that has had the least of the uplink lately. A slot costs as
+///   bytes do: a turn for a [`SLOT_TURN`] of it, and a turn at most for an attempt. Within a device, the earliest deadline
+///   goes first, then the oldest. An upload that is being sent makes way between two messages, once
 ///   its device is a turn ([`TURN_BYTES`]) ahead of one that waits, or another of its own device has an earlier deadline.
 /// - At most [`TRANSFERS`] are sent at once. One of these slots is kept for uploads below [`SMALL_BYTES`], so that a photo does not
 ///   wait behind four films; and [`EXTRA`] more are for devices that have nothing under way, and one of these, while both are free,
@@ -176,7 +177,7 @@ pub struct Dispatcher<P> {
     more: bool,
     refreshed: Option<Timestamp>,
     /// When something is broken off, should it still be under way and in the way; or keeps others waiting no longer.
-    break_off: Option<Timestamp>,
+    look_again: Option<Timestamp>,
 }
 
 /// What an attempt was told.
@@ -240,7 +241,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
             gate: Gate::Open,
             more: true,
             refreshed: None,
-            break_off: None,
+            look_again: None,
         }
     }
 
@@ -356,7 +357,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
         }
         // When others may try a destination as well.
         let tries = self.running.values().filter(|running| self.destinations.is_doubtful(&running.origin));
-        self.break_off = tries.map(|running| running.since + DOUBT).filter(|over| now < *over).min();
+        self.look_again = tries.map(|running| running.since + DOUBT).filter(|over| now < *over).min();
         self.stop()
             .or_else(|| self.start_asking(now))
             .or_else(|| self.break_off_asking(now))
@@ -369,7 +370,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let unfinished = self.more || self.windows.iter().any(Window::is_unfinished);
         let refresh = self.refreshed.filter(|_| unfinished).map(|at| at + REFRESH);
-        refresh.into_iter().chain(self.destinations.next()).chain(self.break_off).min()
+        refresh.into_iter().chain(self.destinations.next()).chain(self.look_again).min()
     }
 
     /// How many attempts are under way.
@@ -546,7 +547,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
     /// Whether a time has come at which an attempt has to go; looked at again then.
     fn is_time(&mut self, at: Timestamp, now: Timestamp) -> bool {
         if now < at {
-            self.break_off = self.break_off.into_iter().chain([at]).min();
+            self.look_again = self.look_again.into_iter().chain([at]).min();
         }
         now >= at
     }
