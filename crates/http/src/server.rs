@@ -16,7 +16,7 @@ use crate::message::lines::Lines;
 use crate::message::problem::{Code, Problem};
 use crate::places::{Place, Places, Share};
 use crate::process::shutdown::Shutdown;
-use crate::server::gate::{Gate, HeadLimits, Watch};
+use crate::server::gate::{Gate, HeadLimits, Resting, Watch};
 use crate::server::interim::{InterimIo, Outbox};
 use crate::server::pace::LeastRate;
 use crate::server::paced::Paced;
@@ -342,18 +342,15 @@ struct Way {
     is_new: bool,
 }
 
-/// Tells the gate that a request was answered, once the answer has gone, and changes the place for one in which the connection rests.
+/// Tells the gate that a request was answered, once hyper has all of the answer, and where the connection rests then.
 struct Answered {
     watch: Watch,
-    rests: Option<(Place, usize, IpAddr)>,
+    rests: Option<Resting>,
 }
 
 impl Drop for Answered {
     fn drop(&mut self) {
-        self.watch.answered();
-        if let Some((place, share, peer)) = self.rests.take().filter(|_| !self.watch.has_changed_protocol()) {
-            place.rest(share, peer);
-        }
+        self.watch.answered(self.rests.take());
     }
 }
 
@@ -393,7 +390,8 @@ where
             TokioIo::new(Paced::new(stream, limits.least_read, place.clone())),
             service_fn(|mut request| {
                 let refusal = watch.request();
-                let (rests, served) = (place.clone().map(|place| (place, resting, ip)), place.clone());
+                let (rests, served) =
+                    (place.clone().map(|place| Resting { place, share: resting, client: ip }), place.clone());
                 let answered = Answered { watch: watch.clone(), rests };
                 place.iter().for_each(|place| place.brings(head_bytes(&request)));
                 place.iter().for_each(|place| drop(request.extensions_mut().insert(place.clone())));
@@ -607,6 +605,40 @@ mod tests {
         }
         stop.trigger();
         drop((strangers, other));
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_reads_slowly_makes_way_for_none_that_asks_nothing() {
+        let limits = ServerLimits { crowd: Some(Crowd::of_few(8)), ..ServerLimits::default() };
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, limits).await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), shutdown());
+        let long = vec![7; 16_000_000];
+        let body = long.clone();
+        let serving = tokio::spawn(server.run(
+            move |_, _| {
+                let answer = Response::new(full(body.clone()));
+                async { answer }
+            },
+            stopped,
+        ));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut read = vec![0; 1000];
+        stream.read_exact(&mut read).await.unwrap();
+        let mut idle = Vec::new();
+        for _ in 0..8 {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            idle.push(TcpStream::connect(address).await.unwrap());
+        }
+        tokio::time::sleep(2 * LAST_MOMENT).await;
+        let ended = tokio::time::timeout(Duration::from_secs(30), async {
+            while read.len() < long.len() && stream.read_buf(&mut read).await.is_ok_and(|bytes| bytes > 0) {}
+        });
+        ended.await.unwrap();
+        assert!(read.len() >= long.len(), "{} of {}", read.len(), long.len());
+        drop((idle, stream));
+        stop.trigger();
         serving.await.unwrap();
     }
 

@@ -21,6 +21,7 @@ use crate::places::Place;
 use crate::server::presence::Presence;
 use parking_lot::Mutex;
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -64,6 +65,16 @@ struct State {
     under_way: u64,
     /// The connection has changed its protocol.
     is_raw: bool,
+    /// Where it rests once the last answer has gone.
+    resting: Option<Resting>,
+}
+
+/// A place that is changed for one of this share, in which a client's connection rests.
+#[derive(Debug)]
+pub(crate) struct Resting {
+    pub place: Place,
+    pub share: usize,
+    pub client: IpAddr,
 }
 
 impl Watch {
@@ -75,9 +86,19 @@ impl Watch {
         if state.requests == state.heads { state.refusal.take() } else { None }
     }
 
-    /// It was answered, and the answer has gone.
-    pub(crate) fn answered(&self) {
-        self.0.lock().under_way -= 1;
+    /// It was answered. Once the answer has gone to the system, its connection changes to a place in which it rests, if there is one.
+    pub(crate) fn answered(&self, rests: Option<Resting>) {
+        let mut state = self.0.lock();
+        state.under_way -= 1;
+        state.resting = rests.filter(|_| !state.is_raw);
+    }
+
+    /// All that was written has gone to the system.
+    fn is_flushed(&self) {
+        let resting = self.0.lock().resting.take();
+        if let Some(Resting { place, share, client }) = resting {
+            place.rest(share, client);
+        }
     }
 
     /// Whether a request is under way.
@@ -480,6 +501,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gate<S> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         self.writes = false;
+        self.watch.is_flushed();
         // With its answer gone a connection begins to rest, and hyper need not read again by itself.
         let was_undecided = self.next == Next::Undecided;
         self.decide();
@@ -537,7 +559,7 @@ mod tests {
         assert!((1..=AHEAD).contains(&gate.held.len()), "{} bytes", gate.held.len());
         assert!(Pin::new(&mut gate).poll_flush(context).is_ready());
         assert!(!woken.0.load(Ordering::Relaxed), "it is not answered yet");
-        watch.answered();
+        watch.answered(None);
         assert!(Pin::new(&mut gate).poll_flush(context).is_ready());
         assert!(woken.0.load(Ordering::Relaxed), "nobody else tells the reader");
         gate.read_exact(&mut got).await.unwrap();
