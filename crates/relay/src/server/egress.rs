@@ -118,7 +118,7 @@ impl Egress {
             }
         };
         let permitted = self.permitted(addresses, device)?;
-        let connecting = connect_to(&permitted, &self.shares, device, place.is_wide);
+        let connecting = connect_to(&permitted, &self.shares, device, place.is_wide());
         let stream = timeout(CONNECT_MAX, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let stream = stream.map_err(|error| refusal_of(&error))?;
         // What a flow brings is as large as it will be.
@@ -366,9 +366,9 @@ mod tests {
         let mut held = Vec::new();
         for number in 0..2 * WIDE {
             held.push(places.take(DeviceId([1; 20])).await.unwrap());
-            assert_eq!(held.last().unwrap().is_wide, number < WIDE);
+            assert_eq!(held.last().unwrap().is_wide(), number < WIDE);
         }
-        assert!(places.take(DeviceId([2; 20])).await.unwrap().is_wide, "another device has its own");
+        assert!(places.take(DeviceId([2; 20])).await.unwrap().is_wide(), "another device has its own");
         let unread = unread_of_narrow().await;
         assert!(unread <= 2 * NARROW_BYTES as usize, "{unread} bytes lie in the kernel");
         let untaken = untaken_of_narrow().await;

@@ -50,12 +50,13 @@ pub(crate) async fn carry(
     let (reader, mut writer) = flow.into_split();
     let _under_way = origins.egress.counters.exchange();
     let mut over = way.status.clone();
+    let answer = origins.answers.take_now(name.device);
     let mut place = None;
     let begun = async {
         if let Some((name, from)) = earlier {
             let Stores { answers, .. } = stores.ok_or(codes::UNKNOWN_EXCHANGE)?;
             way.from = from;
-            let Some(object) = Object::resume(name, from, answers).await else {
+            let Some(object) = Object::resume(name, from, answers).await.map(|object| object.placed(answer)) else {
                 forget_upload(Some(name), stores).await;
                 return Err(codes::UNKNOWN_EXCHANGE);
             };
@@ -68,7 +69,7 @@ pub(crate) async fn carry(
         asked(request.method(), request.uri());
         if request.method() == Method::GET && http_body::Body::is_end_stream(request.body()) {
             let object = Object::new(name, section, stores.map(|stores| stores.answers.clone()));
-            return Ok(Some((object, Some(request.into_parts().0))));
+            return Ok(Some((object.placed(answer), Some(request.into_parts().0))));
         }
         pass(request, name, origins, cache, &mut writer).await.map(|()| None)
     };

@@ -24,7 +24,7 @@ pub(crate) struct Metered {
     pauses: [Option<Pin<Box<Sleep>>>; 2],
     /// Whether it is reset if it is dropped before it was shut down: what its other end does not read would stay in the kernel.
     is_reset_by_drop: bool,
-    _place: Place,
+    place: Place,
     _open: Open,
 }
 
@@ -41,6 +41,9 @@ impl Drop for Metered {
 /// How long the kernel goes on with what a destination does not take of a connection that has ended: it is counted nowhere. The kernel alone would take some six minutes.
 const ORPHAN_MAX: Duration = Duration::from_secs(60);
 
+/// Of a connection whose place is not wide so much is read at once, in bytes: buffers above it grow with what one read gives, and stay full where a device takes nothing.
+const NARROW_READ: usize = 8 << 10;
+
 const READS: usize = 0;
 const WRITES: usize = 1;
 
@@ -49,7 +52,12 @@ impl Metered {
     pub fn new(stream: TcpStream, share: Arc<Share>, place: Place, counters: Arc<Counters>) -> Self {
         let open = counters.open();
         let stream = Stoppable::new(stream);
-        Self { stream, share, counters, pauses: [None, None], is_reset_by_drop: false, _place: place, _open: open }
+        Self { stream, share, counters, pauses: [None, None], is_reset_by_drop: false, place, _open: open }
+    }
+
+    /// How many its device had when it was made, with it.
+    pub const fn rank(&self) -> usize {
+        self.place.rank
     }
 
     /// What ends it.
@@ -95,7 +103,14 @@ impl AsyncRead for Metered {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_pause(READS, context));
         let before = into.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
+        if self.place.is_wide() {
+            ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
+        } else {
+            let mut part = ReadBuf::new(into.initialize_unfilled_to(into.remaining().min(NARROW_READ)));
+            ready!(Pin::new(&mut self.stream).poll_read(context, &mut part))?;
+            let bytes = part.filled().len();
+            into.advance(bytes);
+        }
         let bytes = into.filled().len() - before;
         self.counters.down(bytes);
         self.share.moved(bytes, Instant::now());
@@ -125,14 +140,14 @@ impl AsyncWrite for Metered {
 
 #[cfg(test)]
 mod tests {
-    use super::super::places::Places;
+    use super::super::places::{Places, WIDE};
     use super::super::rate_limit::{ShareLimits, Shares};
     use super::*;
     use hoop_endpoint::DeviceId;
     use hoop_units::Bitrate;
     use std::future::poll_fn;
     use std::os::fd::AsFd as _;
-    use tokio::io::AsyncWriteExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
     #[tokio::test]
@@ -158,6 +173,36 @@ mod tests {
             assert_eq!([reads, writes], [used == 0; 2], "{used}");
         }
     }
+
+    #[tokio::test]
+    async fn one_of_many_connections_of_a_device_reads_little_at_once() {
+        let device = DeviceId([1; 20]);
+        let places = Places::new(1_000, 1_000);
+        let mut others = Vec::new();
+        for is_narrow in [false, true] {
+            let share = Shares::new(ShareLimits::default()).begin(device, Instant::now()).unwrap();
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (mut other, _) = listener.accept().await.unwrap();
+            let mut metered = Metered::new(stream, share, places.take_now(device).unwrap(), Arc::default());
+            let bytes: Vec<u8> = (0..30_000_u32).map(|at| (at / 7) as u8).collect();
+            other.write_all(&bytes).await.unwrap();
+            other.shutdown().await.unwrap();
+            let mut read = Vec::with_capacity(64 << 10);
+            let mut most = 0;
+            loop {
+                let bytes = metered.read_buf(&mut read).await.unwrap();
+                most = most.max(bytes);
+                if bytes == 0 {
+                    break;
+                }
+            }
+            assert!(read == bytes);
+            assert_eq!(most <= NARROW_READ, is_narrow, "{most}");
+            others.extend((0..WIDE).map(|_| places.take_now(device).unwrap()));
+        }
+    }
+
     #[tokio::test]
     async fn a_connection_that_has_ended_is_kept_for_a_minute() {
         let device = DeviceId([1; 20]);

@@ -11,7 +11,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// So many of a device's connections may have the kernel's buffers grow as it likes, to some megabytes each. What a destination sends and the
+/// So many of a device's connections may have the kernel's buffers grow as it likes, to some megabytes each, and so many of its answers have large buffers here. What a destination sends and the
 /// device does not take lies there, and counts for nobody.
 pub(crate) const WIDE: usize = 32;
 
@@ -66,7 +66,7 @@ impl Places {
     }
 
     fn place(self: &Arc<Self>, host: DeviceId, turns: &Turns<oneshot::Sender<Place>>) -> Place {
-        Place { is_wide: turns.has(host) <= WIDE, places: self.clone(), host }
+        Place { rank: turns.has(host), places: self.clone(), host }
     }
 
     fn hand_out(self: &Arc<Self>) {
@@ -85,10 +85,17 @@ impl Places {
 /// A descriptor's place.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Whether it is one of its device's first [`WIDE`].
-    pub is_wide: bool,
+    /// How many its device had when it took this one, with it.
+    pub rank: usize,
     places: Arc<Places>,
     host: DeviceId,
+}
+
+impl Place {
+    /// Whether it is one of its device's first [`WIDE`].
+    pub const fn is_wide(&self) -> bool {
+        self.rank <= WIDE
+    }
 }
 
 impl Drop for Place {

@@ -180,7 +180,7 @@ impl With<'_> {
         if upload.is_sent() {
             let left = Object::resume(of_upload, 0, &stores.answers).await;
             if let Some(answer) = left {
-                let answer = on_disk.answer.insert(answer);
+                let answer = on_disk.answer.insert(answer.placed(self.origins.answers.take_now(name.device)));
                 let fetched = async {
                     if !answer.came().1 {
                         let is_complete = is_complete(answer).await;
@@ -198,7 +198,8 @@ impl With<'_> {
             Told::Whole.write(writer).await.map_err(over)?;
         }
         let body = upload.body();
-        let answer = on_disk.answer.insert(Object::kept(of_upload, section, stores.answers.clone()));
+        let answer = Object::kept(of_upload, section, stores.answers.clone());
+        let answer = on_disk.answer.insert(answer.placed(self.origins.answers.take_now(name.device)));
         way.give(answer, self.post(answer, head, body, name), writer).await
     }
 

@@ -1,12 +1,12 @@
 //! The body of an answer, which comes at its origin's pace and goes at its device's: [`Object`].
 //!
-//! Bounds: what has come and was not passed on takes `AHEAD` bytes of memory and one piece. More of it goes to disk if there is a store and room in it, and otherwise the origin waits.
+//! Bounds: what has come and was not passed on takes `AHEAD` bytes of memory and one piece, and of an answer whose place is not wide `AHEAD_NARROW`. More of it goes to disk if there is a store and room in it, and otherwise the origin waits.
 
 use super::file::{Heads, Left, ObjectFile};
 use super::store::ObjectStore;
 use super::window::Window;
 use crate::codes;
-use crate::server::places::PlacedFile;
+use crate::server::places::{Place, PlacedFile};
 use bytes::Bytes;
 use hoop_endpoint::FlowName;
 use hoop_http::Lines;
@@ -22,11 +22,17 @@ use tokio::time::{sleep, timeout};
 /// So many bytes may have come that were not passed on before any go to disk.
 const AHEAD: u64 = 64 << 10;
 
+/// The same where the device has many answers under way.
+const AHEAD_NARROW: u64 = 16 << 10;
+
 /// A device that takes such a piece within this time keeps up, as at 100 Mbit/s: nothing goes to disk for it.
 const KEEPS_UP: Duration = Duration::from_millis(5);
 
 /// So much is read from disk at once, and written at least while there is more.
 const STEP: usize = 256 << 10;
+
+/// The same where the device has many answers under way: what was read waits in memory until the device takes it.
+const STEP_NARROW: usize = 16 << 10;
 
 /// Where there was no room on disk, it is looked again after so long, or once the device has taken more.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -47,6 +53,8 @@ pub(crate) struct Object {
     is_kept: bool,
     /// Whoever writes has it, to the end: what is written is noted also if nobody waits for it any more.
     file: Arc<tokio::sync::Mutex<Option<ObjectFile>>>,
+    /// Among its device's answers.
+    place: Option<Place>,
 }
 
 #[derive(Debug)]
@@ -104,7 +112,21 @@ impl Object {
     ) -> Self {
         let (grown, passed) = (watch::Sender::new(()), watch::Sender::new(()));
         let (state, file) = (Arc::new(Mutex::new(state)), Arc::new(tokio::sync::Mutex::new(file)));
-        Self { name, request, state, grown, passed, store, is_kept: false, file }
+        Self { name, request, state, grown, passed, store, is_kept: false, file, place: None }
+    }
+
+    /// The same, with its place among its device's answers.
+    pub(crate) fn placed(self, place: Option<Place>) -> Self {
+        Self { place, ..self }
+    }
+
+    fn is_wide(&self) -> bool {
+        self.place.as_ref().is_none_or(Place::is_wide)
+    }
+
+    /// So much may be ahead of the device in memory.
+    fn ahead_max(&self) -> u64 {
+        if self.is_wide() { AHEAD } else { AHEAD_NARROW }
     }
 
     /// The section of the request's head.
@@ -175,9 +197,10 @@ impl Object {
         if !is_behind && timeout(KEEPS_UP, self.keeps_up(&mut passed)).await.is_ok() {
             return;
         }
-        while self.ahead() > AHEAD {
+        let most = self.ahead_max();
+        while self.ahead() > most {
             passed.mark_unchanged();
-            if self.ahead() > AHEAD && !self.store_more().await {
+            if self.ahead() > most && !self.store_more().await {
                 tokio::select! {
                     _ = passed.changed() => {}
                     () = sleep(AGAIN), if self.store.is_some() => {}
@@ -188,7 +211,7 @@ impl Object {
 
     /// Returns when little is ahead of the device.
     async fn keeps_up(&self, passed: &mut watch::Receiver<()>) {
-        while self.ahead() > AHEAD {
+        while self.ahead() > self.ahead_max() {
             let _ = passed.changed().await;
         }
     }
@@ -220,8 +243,9 @@ impl Object {
         let mut grown = self.grown.subscribe();
         loop {
             let on_disk = {
-                let state = self.state.lock();
+                let mut state = self.state.lock();
                 if let Some(bytes) = state.window.in_memory(from) {
+                    state.window.hand_out(from + bytes.len() as u64);
                     return Ok(Some(bytes));
                 }
                 match (from < state.window.end(), state.end) {
@@ -232,7 +256,10 @@ impl Object {
             };
             match on_disk {
                 None => drop(grown.changed().await),
-                Some((body, len)) => return read(body, from, len).await.map(Some),
+                Some((body, len)) => {
+                    let most = if self.is_wide() { STEP } else { STEP_NARROW };
+                    return read(body, from, len.min(most as u64)).await.map(Some);
+                }
             }
         }
     }
@@ -324,8 +351,9 @@ fn mark_if_whole(state: &Mutex<State>, file: &mut Option<ObjectFile>) {
     file.iter_mut().filter(|_| is_whole).for_each(ObjectFile::mark_whole);
 }
 
+/// Reads so many bytes, [`STEP`] at most.
 async fn read(body: Arc<PlacedFile>, from: u64, len: u64) -> Result<Bytes, u64> {
-    let len = usize::try_from(len).unwrap_or(usize::MAX).min(STEP);
+    let len = len as usize;
     let read = spawn_blocking(move || {
         let mut bytes = vec![0; len];
         body.read_exact_at(&mut bytes, from).map(|()| bytes.into())
@@ -359,7 +387,7 @@ fn write(
 mod tests {
     use super::super::room::StoreConfig;
     use super::*;
-    use crate::server::places::Places;
+    use crate::server::places::{Places, WIDE};
     use crate::server::reserve::Reserve;
     use hoop_endpoint::{DeviceId, FlowId};
     use std::path::Path;
@@ -411,6 +439,26 @@ mod tests {
         let object = object(None);
         assert_eq!(push(&object, 0..20).await, 1);
         assert_eq!(read_on(&object, 0).await.len(), 2 * PIECE);
+    }
+
+    #[tokio::test]
+    async fn of_many_answers_of_a_device_each_has_little_in_memory() {
+        let places = Places::new(1_000, 1_000);
+        let _others: Vec<_> = (0..WIDE).map(|_| places.take_now(NAME.device).unwrap()).collect();
+        let narrow = |store| object(store).placed(places.take_now(NAME.device));
+        let without_disk = narrow(None);
+        let small = || Bytes::from(vec![7; 8 << 10]);
+        let mut pushed = 0;
+        while timeout(Duration::from_millis(20), without_disk.push(small())).await.is_ok() {
+            pushed += 1;
+        }
+        assert_eq!(pushed, 2, "16 KiB");
+        let folder = tempfile::tempdir().unwrap();
+        let on_disk = narrow(Some(store(folder.path(), 3 << 20)));
+        assert_eq!(push(&on_disk, 0..20).await, 20);
+        on_disk.settle().await;
+        assert_eq!(on_disk.next(0).await.unwrap().unwrap().len(), STEP_NARROW);
+        assert_eq!(read_on(&on_disk, 0).await.len(), 20 * PIECE);
     }
 
     #[tokio::test]

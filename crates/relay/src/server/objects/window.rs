@@ -6,6 +6,9 @@ use std::collections::VecDeque;
 /// A shorter piece holds a buffer that is much longer: a connection's, of 64 KiB. It is copied out of it.
 const PIECE_WHOLE: usize = 32 << 10;
 
+/// A piece of so many bytes that was handed out is not joined with others: whoever has it may hold it for as long as this does, as a flow holds what it has written. Of shorter ones a flow has a copy.
+const PIECE_SHARED: usize = 1 << 10;
+
 /// The bytes of a body, from the first that somebody needs to the last that has come. Each is in memory, or on disk, or both.
 #[derive(Debug)]
 pub(in crate::server) struct Window {
@@ -17,12 +20,14 @@ pub(in crate::server) struct Window {
     stored: u64,
     /// What lies before it nobody needs.
     released: u64,
+    /// What lies before it was handed out.
+    handed_out: u64,
 }
 
 impl Window {
     /// Of which what lies from `released` to `end` is on disk.
     pub(in crate::server) const fn new(released: u64, end: u64) -> Self {
-        Self { memory: VecDeque::new(), first: end, end, stored: end, released }
+        Self { memory: VecDeque::new(), first: end, end, stored: end, released, handed_out: released }
     }
 
     pub(in crate::server) const fn end(&self) -> u64 {
@@ -45,11 +50,20 @@ impl Window {
             return self.memory.push_back(bytes);
         }
         let mut piece = bytes.to_vec();
-        let is_joined = |last: &mut Bytes, piece: &[u8]| last.len() < PIECE_WHOLE && last.len() <= 2 * piece.len();
+        let (end, handed_out) = (self.end, self.handed_out);
+        let is_joined = |last: &mut Bytes, piece: &[u8]| {
+            let is_shared = last.len() >= PIECE_SHARED && end < handed_out + (last.len() + piece.len()) as u64;
+            last.len() < PIECE_WHOLE && last.len() <= 2 * piece.len() && !is_shared
+        };
         while let Some(last) = self.memory.pop_back_if(|last| is_joined(last, &piece)) {
-            piece.splice(..0, last);
+            piece = [&last[..], &piece].concat();
         }
         self.memory.push_back(piece.into());
+    }
+
+    /// What lies before `offset` was handed out, and may be held elsewhere as long as here.
+    pub(in crate::server) fn hand_out(&mut self, offset: u64) {
+        self.handed_out = self.handed_out.max(offset);
     }
 
     /// Nobody needs what lies before `offset`.
@@ -193,6 +207,25 @@ mod tests {
             assert!(pieces <= (1 << 20) / PIECE_WHOLE + 16, "{pieces} pieces, each of {most} bytes at most");
             assert!(window.memory.iter().flatten().zip(0..).all(|(got, at)| *got == byte(at)));
         }
+    }
+
+    #[test]
+    fn a_piece_that_was_handed_out_is_not_copied_into_another() {
+        let (mut window, mut held) = (Window::new(0, 0), Vec::new());
+        for _ in 0..20 {
+            window.push(Bytes::from(vec![7; 8 << 10]));
+            let at = held.iter().map(|piece: &Bytes| piece.len() as u64).sum();
+            held.push(window.in_memory(at).unwrap());
+            window.hand_out(window.end());
+        }
+        let is_same = |(one, other): (&Bytes, &Bytes)| one.as_ptr() == other.as_ptr();
+        assert!(window.memory.len() == held.len() && window.memory.iter().zip(&held).all(is_same));
+        // Of what is on its way one byte at a time, few pieces are kept all the same.
+        for _ in 0..10_000 {
+            window.push(Bytes::from_static(b"x"));
+            window.hand_out(window.end());
+        }
+        assert!(window.memory.len() < 50, "{} pieces", window.memory.len());
     }
 
     #[test]

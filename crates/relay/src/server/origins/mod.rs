@@ -16,6 +16,7 @@ pub(crate) use self::multiplexed::InUse;
 use self::multiplexed::{Multiplexed, NoAnswer};
 use super::egress::Egress;
 use super::heads::Heads;
+use super::places::Places;
 use crate::codes;
 use crate::exchange::HEAD_BYTES;
 use hoop_endpoint::DeviceId;
@@ -46,6 +47,8 @@ pub(crate) struct Origins {
     pub egress: Arc<Egress>,
     /// Who may have large requests.
     pub heads: Heads,
+    /// Which of its device's answers each is, of those under way.
+    pub answers: Arc<Places>,
     /// Whom it believes, of those that speak TLS.
     trust: Mutex<Arc<ClientConfig>>,
     clients: Mutex<HashMap<DeviceId, Used>>,
@@ -94,7 +97,8 @@ pub(crate) fn ended(body: &Incoming, in_use: Option<&InUse>) -> Result<(), u64> 
 impl Origins {
     /// `trust`: whom it believes, of those that speak TLS.
     pub fn new(egress: Arc<Egress>, trust: Arc<ClientConfig>) -> Self {
-        Self { egress, heads: Heads::new(), trust: Mutex::new(trust), clients: Mutex::default() }
+        let answers = Places::new(usize::MAX, usize::MAX);
+        Self { egress, heads: Heads::new(), answers, trust: Mutex::new(trust), clients: Mutex::default() }
     }
 
     /// Believes others from now on. What is under way goes on.

@@ -2,8 +2,9 @@
 //!
 //! One connection at a time is made to an origin of which neither is known, whoever asks meanwhile: all of them wait for it, and hear the same if it fails.
 //!
-//! Bounds: [`ORIGINS_MAX`] origins are known of a device, and to each there is one connection. It holds [`CONNECTION_BYTES`] at most that were not read, and closes as those of HTTP/1.1 do.
+//! Bounds: [`ORIGINS_MAX`] origins are known of a device, and to each there is one connection. It holds at most what its [`Windows`] say that was not read, and closes as those of HTTP/1.1 do.
 
+use super::super::places::WIDE;
 use super::dial::{Dial, IDLE_MAX, Reached, SILENT_MAX, destination};
 use super::frames::FrameLimit;
 use crate::codes;
@@ -28,11 +29,37 @@ use tokio::time::sleep;
 /// A device that uses more origins within some seconds forgets of the rest which version they speak.
 const ORIGINS_MAX: usize = 256;
 
-/// How much of one answer comes before it is read, in bytes: at 50 ms to the origin it carries 80 Mbit/s.
-const STREAM_BYTES: u32 = 512 << 10;
+/// How much comes before it is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Windows {
+    /// Of one answer, in bytes.
+    stream: u32,
+    /// Of all answers over a connection, in bytes.
+    connection: u32,
+}
 
-/// How much comes so of all answers over a connection: 32 that nobody reads keep the device's others waiting.
-const CONNECTION_BYTES: u32 = 16 << 20;
+/// At 50 ms to the origin an answer has 80 Mbit/s. 32 that nobody reads keep the device's others over this connection waiting.
+const FIRST: Windows = Windows { stream: 512 << 10, connection: 16 << 20 };
+
+/// For a device's connections after its first [`FIRST_MAX`], each of which may fill its window while the device reads nothing.
+const FURTHER: Windows = Windows { stream: 512 << 10, connection: 1 << 20 };
+
+/// For those whose places are not wide.
+const NARROW: Windows = Windows { stream: 64 << 10, connection: 128 << 10 };
+
+/// So many of a device's connections have the largest windows.
+const FIRST_MAX: usize = 4;
+
+impl Windows {
+    /// Those of a connection that is made when its device has so many, with it.
+    const fn of(rank: usize) -> Self {
+        match rank {
+            0..=FIRST_MAX => FIRST,
+            ..=WIDE => FURTHER,
+            _ => NARROW,
+        }
+    }
+}
 
 /// How much of a request's body waits to be sent, in bytes.
 const SEND_BYTES: usize = 256 << 10;
@@ -150,10 +177,11 @@ impl Multiplexed {
 /// Speaks HTTP/2 over a connection.
 async fn begin(reached: Reached, origin: Weak<Origin>) -> Result<Many, u64> {
     reached.metered().breaks_after(SILENT_MAX);
+    let windows = Windows::of(reached.metered().rank());
     let mut builder = Builder::new(TokioExecutor::new());
     builder
-        .initial_stream_window_size(STREAM_BYTES)
-        .initial_connection_window_size(CONNECTION_BYTES)
+        .initial_stream_window_size(windows.stream)
+        .initial_connection_window_size(windows.connection)
         .max_send_buf_size(SEND_BYTES)
         .max_header_list_size(HEAD_BYTES as u32);
     let begun = builder.handshake(TokioIo::new(FrameLimit::new(reached))).await;
@@ -228,4 +256,16 @@ fn code_of(error: &hyper::Error) -> u64 {
     let wrong = [Reason::PROTOCOL_ERROR, Reason::COMPRESSION_ERROR, Reason::FRAME_SIZE_ERROR];
     let is_no_http = reason(error).is_some_and(|reason| wrong.contains(&reason)) || has_too_much(error);
     if is_no_http || is_no_answer(error) { codes::NO_HTTP } else { codes::BROKEN }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_windows_of_a_device_are_little_more_than_its_flows_may_hold() {
+        let all: u64 = (1..=1_000).map(|rank| u64::from(Windows::of(rank).connection)).sum();
+        assert!(all < 256 << 20, "{all}");
+        assert_eq!(Windows::of(1), FIRST);
+    }
 }
