@@ -118,6 +118,21 @@ impl Places {
         }
     }
 
+    /// A place in a share for the client at that address as soon as there is one, within that time. Others wait with it as [requests](Place::changed) do.
+    pub async fn entered_within(self: &Arc<Self>, share: usize, client: IpAddr, within: Duration) -> Option<Place> {
+        let (place, asked) = {
+            let (mut table, sign) = (self.table.lock(), Arc::<Sign>::default());
+            let number = table.number();
+            let asked = table.ask(number, Held::new(share, client, self.now(), Stage::New, sign.clone()));
+            (Place(Arc::new(Holding { places: self.clone(), number, sign })), asked)
+        };
+        match asked {
+            Asked::Has => Some(place),
+            Asked::Waits => place.has_turn(within).await.then_some(place),
+            Asked::Refused => None,
+        }
+    }
+
     /// Looks again and again as long as a request waits.
     fn keep_looking(self: &Arc<Self>) {
         if std::mem::replace(&mut self.table.lock().is_looking, true) {
@@ -163,9 +178,12 @@ impl Place {
             return false;
         }
         places.freed.notify_one();
-        if asked == Asked::Has {
-            return true;
-        }
+        asked == Asked::Has || self.has_turn(within).await
+    }
+
+    /// Waits for its turn, for so long at most. Whether it has come.
+    async fn has_turn(&self, within: Duration) -> bool {
+        let Holding { places, number, sign } = &*self.0;
         places.keep_looking();
         let _waiting = Waiting(&self.0);
         let turn = async {

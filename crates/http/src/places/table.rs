@@ -161,10 +161,16 @@ impl Table {
     pub(super) fn enter(&mut self, share: usize, client: IpAddr, now: Duration) -> Result<(u64, Arc<Sign>), Full> {
         let held = Held::new(share, client, now, Stage::New, Arc::default());
         self.make_room(&held, now)?;
-        let (number, sign) = (self.next, held.sign.clone());
-        self.next += 1;
+        let (number, sign) = (self.number(), held.sign.clone());
         self.put(number, held);
         Ok((number, sign))
+    }
+
+    /// The number of one that has come.
+    pub(super) const fn number(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        number
     }
 
     /// A place of another share, now. Whether there is one; if not, it keeps what it had. One that has made way comes as anybody else.

@@ -32,7 +32,7 @@ pub async fn receive(
     let headers = parts.headers;
     let (wait, waits_for_leave) = (wait(&headers), headers.contains_key(header::EXPECT));
     let mut source = Source::new(body, api.receive.body_timeout);
-    let (answer, source) = match api.receive.intakes.begin(sender) {
+    let (answer, source) = match api.receive.intakes.begin(sender).await {
         Some(slot) => {
             source.takes_place(slot.place.clone());
             message::accept_apart(api.receive.clone(), headers, source, sender, id, slot).await

@@ -2,12 +2,18 @@
 //!
 //! Bounds: so many messages in all, and half of them from one address. When all places are taken, a message of the
 //! largest holder that is behind makes way (`hoop_http::Places`). It ends as if it had broken off, and its complete
-//! records are kept. So slow messages of one or two addresses keep out nobody.
+//! records are kept. So slow messages of one or two addresses keep out nobody. Whoever finds no place waits for one for
+//! [`WAIT_MAX`], and as many wait as there are places: a gateway that is told to come again leaves the service alone for
+//! longer.
 
 use hoop_http::{Place, Places, Share};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How long a message waits for a place.
+const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The messages that are being taken.
 pub struct Intakes {
@@ -20,7 +26,7 @@ pub struct Intakes {
 impl Intakes {
     /// Room for `max` at once.
     pub fn new(max: usize) -> Arc<Self> {
-        let share = Share { of_one: Some(max.div_ceil(2)), ..Share::of(max) };
+        let share = Share { of_one: Some(max.div_ceil(2)), ..Share::of(max).waits(max) };
         let tasks_max = max.saturating_mul(2).min(Semaphore::MAX_PERMITS);
         Arc::new(Self { places: Places::new(vec![share]), tasks: Arc::new(Semaphore::new(tasks_max)), tasks_max })
     }
@@ -30,10 +36,11 @@ impl Intakes {
         self.tasks_max
     }
 
-    /// A slot for a message of `sender`, if there is one for it.
-    pub fn begin(&self, sender: IpAddr) -> Option<Slot> {
+    /// A slot for a message of `sender`, if there is one for it soon.
+    pub async fn begin(&self, sender: IpAddr) -> Option<Slot> {
+        let place = self.places.entered_within(0, sender, WAIT_MAX).await?;
         let permit = self.tasks.clone().try_acquire_owned().ok()?;
-        Some(Slot { place: self.places.enter(0, sender)?, _permit: permit })
+        Some(Slot { place, _permit: permit })
     }
 
     /// Returns once no message is being taken.
@@ -54,21 +61,41 @@ pub struct Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::{Instant, sleep};
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn one_address_takes_at_most_half_of_the_slots() {
         let intakes = Intakes::new(5);
         let [one, two, three] = [1, 2, 3].map(|n| IpAddr::from([10, 0, n, 1]));
-        let mut held: Vec<_> = (0..3).map(|_| intakes.begin(one).unwrap()).collect();
-        assert!(intakes.begin(one).is_none());
-        let others = [intakes.begin(two).unwrap(), intakes.begin(two).unwrap()];
-        let third = intakes.begin(three).expect("one of the three makes way, as it is two more");
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(intakes.begin(one).await.unwrap());
+        }
+        assert!(intakes.begin(one).await.is_none());
+        let others = [intakes.begin(two).await.unwrap(), intakes.begin(two).await.unwrap()];
+        let third = intakes.begin(three).await.expect("one of the three makes way, as it is two more");
         held[2].place.makes_way().await;
-        assert!(intakes.begin(three).is_none(), "two, two and one, and nobody is behind");
+        assert!(intakes.begin(three).await.is_none(), "two, two and one, and nobody is behind");
         held.truncate(1);
-        assert!(intakes.begin(three).is_some());
+        assert!(intakes.begin(three).await.is_some());
         drop((held, others, third));
         intakes.done().await;
         assert_eq!(intakes.places.taken(0), 0);
+    }
+
+    /// A gateway shares its address with many that come again at once.
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_no_slot_waits_for_the_next_one_for_a_moment() {
+        let (intakes, one) = (Intakes::new(4), IpAddr::from([10, 0, 0, 1]));
+        let mut held = vec![intakes.begin(one).await.unwrap(), intakes.begin(one).await.unwrap()];
+        let ends = async {
+            sleep(WAIT_MAX / 2).await;
+            held.pop();
+        };
+        let (begun, ()) = tokio::join!(intakes.begin(one), ends);
+        assert!(begun.is_some());
+        let asked = Instant::now();
+        assert!(intakes.begin(one).await.is_none());
+        assert_eq!(asked.elapsed().as_secs(), WAIT_MAX.as_secs());
     }
 }
