@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
@@ -273,6 +273,20 @@ fn files(relayed: &Relayed) -> usize {
     let uploads = relayed.state.as_ref().unwrap().join("uploads");
     let entries = std::fs::read_dir(&uploads).unwrap().flatten().filter(|entry| entry.path().is_dir());
     entries.flat_map(|device| std::fs::read_dir(device.path()).unwrap()).count()
+}
+
+/// They stayed on the relay's disk for twelve hours: it knew that they had failed before it had heard of the device.
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_that_fail_at_once_leave_nothing_behind() {
+    let relayed = Relayed::new(true).await;
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    for _ in 0..100 {
+        let mut program = begin(&relayed, "POST", closed, 1_000).await;
+        program.write_all(&[b'x'; 1_000]).await.unwrap();
+        let (told, _) = answer(&mut program).await;
+        assert!(told.starts_with("HTTP/1.1 502 "), "{told}");
+    }
+    until(|| files(&relayed) == 0).await;
 }
 
 /// Some of them stayed on the relay's disk for twelve hours.

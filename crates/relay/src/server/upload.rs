@@ -52,6 +52,13 @@ pub(crate) async fn carry(
         // Nobody waits for it any more.
         _ = over.wait_for(|status| status.over.is_some()) => Ok(()),
     };
+    if carried.is_err() && on_disk.upload.as_ref().is_some_and(Upload::is_sent) {
+        // Until then it may say its flow again to the next relay, and has to find what became of this one.
+        tokio::select! {
+            () = way.acknowledged(1) => {}
+            _ = over.wait_for(|status| status.over.is_some()) => {}
+        }
+    }
     let over = over.borrow_and_update().over;
     // A relay that ends leaves it to the next.
     if over != Some(FlowError::Gone) {
