@@ -8,8 +8,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry, fmt};
 
-/// What reads packets of strangers: it warns of each that is malformed, and any number of them may come.
-const PACKETS: &str = "quinn_proto";
+/// What reads packets and frames of strangers: it warns of each that is malformed or not expected, and any number of them may come.
+const PACKETS: [&str; 3] = ["quinn_proto", "h2", "hyper_util"];
 
 /// Starts logging: at `info`, unless `HOOP_LOG` says otherwise.
 pub fn start(as_json: bool) -> Result<(), Failure> {
@@ -26,15 +26,15 @@ pub fn start(as_json: bool) -> Result<(), Failure> {
     started.map_err(|error| Failure::new(Exit::Unexpected, "cannot start logging", error))
 }
 
-/// What is logged. Of [`PACKETS`] that is nothing below an error, unless it is named.
+/// What is logged. Of each of [`PACKETS`] that is nothing below an error, unless it is named.
 fn filter(wanted: &str) -> Result<Targets, ParseError> {
     // `Targets` and not `EnvFilter`: it needs no regular expressions, which on a router would be a tenth of the program.
     let filter: Targets = wanted.parse()?;
-    if wanted.contains(PACKETS) {
-        return Ok(filter);
-    }
     let most = filter.default_level().unwrap_or(LevelFilter::OFF).min(LevelFilter::ERROR);
-    Ok(filter.with_target(PACKETS, most))
+    let is_named = |packets: &&str| filter.iter().any(|(target, _)| target.split("::").next() == Some(packets));
+    let unnamed: Vec<_> =
+        PACKETS.into_iter().filter(|packets| !is_named(packets)).map(|packets| (packets, most)).collect();
+    Ok(filter.with_targets(unnamed))
 }
 
 #[cfg(test)]
@@ -54,7 +54,11 @@ mod tests {
         ] {
             let filter = filter(wanted).unwrap();
             assert_eq!(filter.would_enable("quinn_proto::connection", &level), is_logged, "{wanted} {level}");
+            let is_logged = is_logged && !wanted.contains("quinn");
+            assert_eq!(filter.would_enable("h2::proto::ping_pong", &level), is_logged, "{wanted} {level}");
         }
+        assert!(filter("info,h2=warn").unwrap().would_enable("h2::proto::ping_pong", &Level::WARN));
+        assert!(!filter("hoop_h2=warn,info").unwrap().would_enable("h2::proto::ping_pong", &Level::WARN));
         assert!(filter("info").unwrap().would_enable("hoop_relay", &Level::INFO));
     }
 }
