@@ -18,7 +18,7 @@ const VARIANTS_MAX: usize = 32;
 /// What of the whole the entries of one device alone may take: one part in so many, so that it leaves room for what is for all.
 const OWN_PART: u64 = 2;
 
-/// What may come to disk and be read for one device at once: one part in so many of what is neither coming nor read. A device that takes nothing has files stay.
+/// What may come and be read for one device at once: one part in so many of what is neither coming nor read. A device that takes nothing has files stay.
 const HELD_PART: u64 = 4;
 
 /// How much there may be, in bytes.
@@ -71,13 +71,14 @@ pub(super) struct Index<T> {
     memory: u64,
     /// Bytes of what is still coming, on disk, or in memory where there is no disk.
     coming: u64,
+    /// Bytes of the entries of one device alone, on disk, or in memory where there is no disk.
     devices: HashMap<DeviceId, u64>,
     /// Files that are read, by their numbers.
     held: HashMap<u64, Held>,
     /// Bytes of them, and of those among them that no entry has any more.
     read: u64,
     lingering: u64,
-    /// Bytes on disk that come or are read for each device.
+    /// Bytes that come or are read for each device, on disk, or in memory where there is no disk.
     held_by: HashMap<DeviceId, u64>,
     /// URIs of what is being put on disk, and whether it is to be kept still.
     putting: BTreeMap<u64, (Digest, bool)>,
@@ -118,6 +119,17 @@ impl<T: Clone> Index<T> {
     /// Bytes on disk and in memory, and entries.
     pub(super) fn usage(&self) -> (u64, u64, usize) {
         (self.disk + self.lingering, self.memory, self.slots.len())
+    }
+
+    /// How much there may be, on disk, or in memory where there is no disk.
+    const fn whole(&self) -> u64 {
+        if self.limits.disk > 0 { self.limits.disk } else { self.limits.memory }
+    }
+
+    /// What an entry takes of that.
+    fn takes(&self, disk: Option<OnDisk>, memory: Option<&(u64, T)>) -> u64 {
+        let (disk, memory) = (disk.map_or(0, |disk| disk.bytes), memory.map_or(0, |(bytes, _)| *bytes));
+        if self.limits.disk > 0 { disk } else { memory }
     }
 
     /// When the latest entry of a URI came, in the order of all uses. 0: there is none.
@@ -170,7 +182,8 @@ impl<T: Clone> Index<T> {
         }
         self.memory += memory.as_ref().map_or(0, |(bytes, _)| *bytes);
         if let Some(device) = of_device {
-            *self.devices.entry(device).or_default() += disk.map_or(0, |disk| disk.bytes);
+            let takes = self.takes(disk, memory.as_ref());
+            *self.devices.entry(device).or_default() += takes;
         }
         if disk.is_some() {
             self.on_disk.insert(at, id);
@@ -218,22 +231,18 @@ impl<T: Clone> Index<T> {
     /// Whether so many bytes may come, on disk, or in memory where there is no disk: what is not used makes way for them, and what comes takes half at most. Returns files that are not
     /// needed any more.
     pub(super) fn reserve(&mut self, device: DeviceId, bytes: u64) -> Option<Vec<u64>> {
-        let all = if self.limits.disk > 0 { self.limits.disk } else { self.limits.memory };
-        let is_too_much = self.limits.disk > 0 && !self.may_hold(device, bytes);
-        if is_too_much || self.coming.saturating_add(bytes) > all / 2 {
+        if !self.may_hold(device, bytes) || self.coming.saturating_add(bytes) > self.whole() / 2 {
             return None;
         }
         self.coming += bytes;
-        if self.limits.disk > 0 {
-            *self.held_by.entry(device).or_default() += bytes;
-        }
+        *self.held_by.entry(device).or_default() += bytes;
         Some(self.shrink())
     }
 
-    /// Whether a file of so many bytes may come or be read for a device.
+    /// Whether so many bytes may come or be read for a device.
     pub(super) fn may_hold(&self, device: DeviceId, bytes: u64) -> bool {
         let held = self.held_by.get(&device).copied().unwrap_or(0);
-        let rest = self.limits.disk.saturating_sub(self.read).saturating_sub(self.coming);
+        let rest = self.whole().saturating_sub(self.read).saturating_sub(self.coming);
         held.saturating_add(bytes) <= rest / HELD_PART
     }
 
@@ -297,9 +306,7 @@ impl<T: Clone> Index<T> {
     /// So many bytes do not come any more, or have come.
     pub(super) fn release(&mut self, device: DeviceId, bytes: u64) {
         self.coming -= bytes.min(self.coming);
-        if self.limits.disk > 0 {
-            self.less_of(device, bytes);
-        }
+        self.less_of(device, bytes);
     }
 
     /// Removes an entry. Returns its file.
@@ -314,19 +321,20 @@ impl<T: Clone> Index<T> {
         if slot.memory.is_some() {
             self.in_memory.remove(&slot.used);
         }
+        let takes = self.takes(slot.disk, slot.memory.as_ref());
+        if let Some(owner) = slot.selector.owner
+            && let Some(bytes) = self.devices.get_mut(&owner.device)
+        {
+            *bytes -= takes;
+            if *bytes == 0 {
+                self.devices.remove(&owner.device);
+            }
+        }
         self.memory -= slot.memory.map_or(0, |(bytes, _)| bytes);
         let disk = slot.disk?;
         self.on_disk.remove(&slot.used);
         self.disk -= disk.bytes;
         self.set_held(disk.number, disk.bytes, false);
-        if let Some(owner) = slot.selector.owner
-            && let Some(bytes) = self.devices.get_mut(&owner.device)
-        {
-            *bytes -= disk.bytes;
-            if *bytes == 0 {
-                self.devices.remove(&owner.device);
-            }
-        }
         Some(disk.number)
     }
 
@@ -368,9 +376,10 @@ impl<T: Clone> Index<T> {
         while self.memory + in_memory > self.limits.memory {
             let Some((_, id)) = self.in_memory.pop_first() else { break };
             let Some(slot) = self.slots.get_mut(&id) else { continue };
-            self.memory -= slot.memory.take().map_or(0, |(bytes, _)| bytes);
             if slot.disk.is_none() {
                 self.remove(id);
+            } else {
+                self.memory -= slot.memory.take().map_or(0, |(bytes, _)| bytes);
             }
         }
         while self.disk + on_disk + self.lingering > self.limits.disk {
@@ -393,12 +402,13 @@ impl<T: Clone> Index<T> {
     /// The same of what is of this device alone.
     fn shrink_device(&mut self, device: DeviceId) -> Vec<u64> {
         let mut files = Vec::new();
-        while self.devices.get(&device).is_some_and(|bytes| *bytes > self.limits.disk / OWN_PART) {
+        while self.devices.get(&device).is_some_and(|bytes| *bytes > self.whole() / OWN_PART) {
             let is_its = |id: &&Digest| {
                 let slot = self.slots.get(*id);
                 slot.and_then(|slot| slot.selector.owner).is_some_and(|owner| owner.device == device)
             };
-            let Some(&id) = self.on_disk.values().find(is_its) else { break };
+            let order = if self.limits.disk > 0 { &self.on_disk } else { &self.in_memory };
+            let Some(&id) = order.values().find(is_its) else { break };
             files.extend(self.remove(id));
         }
         files
@@ -588,12 +598,16 @@ mod tests {
     /// Several began at once, each of which might have come alone.
     #[test]
     fn what_comes_for_devices_leaves_room_to_the_next() {
-        let mut index = Index::<u64>::new(LIMITS);
-        let had = (0..4).map(|id| {
-            let device = DeviceId([id; 20]);
-            (0..1_000).take_while(|_| index.reserve(device, 1).is_some()).count()
-        });
-        assert_eq!(had.collect::<Vec<_>>(), [200, 160, 128, 12], "and half of all at most");
+        for limits in [LIMITS, Limits { disk: 0, memory: LIMITS.disk, ..LIMITS }] {
+            let mut index = Index::<u64>::new(limits);
+            let had = (0..4).map(|id| {
+                let device = DeviceId([id; 20]);
+                (0..1_000).take_while(|_| index.reserve(device, 1).is_some()).count()
+            });
+            assert_eq!(had.collect::<Vec<_>>(), [200, 160, 128, 12], "and half of all at most: {limits:?}");
+            (0..4).for_each(|id| index.release(DeviceId([id; 20]), 12));
+            assert_eq!(index.coming, 500 - 4 * 12);
+        }
     }
 
     #[test]
@@ -627,6 +641,15 @@ mod tests {
         let (first, headers) = asker(0, 0);
         assert!(matches!(index.find(&first, &headers), Found::OnDisk(..)));
         assert_eq!(index.usage(), (800, 0, 6));
+        let mut index = Index::<u64>::new(Limits { disk: 0, memory: 1_000, ..LIMITS });
+        index.insert(selector(0, None), None, Some((300, 0)));
+        for uri in 0..10 {
+            index.insert(selector(uri, Some(1)), None, Some((100, uri)));
+        }
+        assert!(matches!(index.find(&first, &headers), Found::InMemory(0)));
+        assert_eq!(index.usage(), (0, 800, 6), "in memory, too");
+        index.forget(|_| true);
+        assert!(index.devices.is_empty() && index.usage() == (0, 300, 1));
     }
 
     #[test]
