@@ -2,7 +2,7 @@
 //!
 //! Whoever asks first has the request made, and others wait for what comes. What is for all of them, and fresh, they get as it comes; a body whose length is not known they get once it is
 //! whole. What is not for them they ask for themselves (RFC 9111 §4). Nobody waits for another for longer than [`PATIENCE`] without anything to show for it, and nobody for a request of a device whose own requests wait
-//! for each other ([`Seat::came`]).
+//! for each other ([`Seat::came`]). Where somebody has waited so long in vain, no other device waits for that one for a minute ([`ALONE_FOR`]): a device can keep its own requests from getting on.
 //!
 //! A request goes on while anybody waits for it, whoever that is, and ends with the last.
 
@@ -17,6 +17,7 @@ use hoop_endpoint::DeviceId;
 use http::{HeaderMap, HeaderValue, response};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -35,11 +36,11 @@ const FLIGHTS_PART: usize = 4;
 /// So often it is looked whether the device that asked first is behind.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// So long after an answer that was for one alone, nobody waits for another's answer to the same request.
-const PASSES_FOR: Duration = Duration::from_secs(60);
+/// So long after an answer that was for one alone, nobody waits for another's answer to the same request, and after a wait in vain no other device for the one that was waited for.
+const ALONE_FOR: Duration = Duration::from_secs(60);
 
-/// Requests of which that is known. When there are more, those that it no longer holds for are forgotten, or else all.
-const PASSES_MAX: usize = 4_096;
+/// Requests, and devices, of which that is known. When there are more, those that it no longer holds for are forgotten, or else all.
+const ALONE_MAX: usize = 4_096;
 
 /// What an origin has answered.
 #[derive(Clone, Debug)]
@@ -57,6 +58,8 @@ pub(super) enum Came {
 /// An answer that comes, and is kept once it is whole.
 #[derive(Debug)]
 pub(super) struct Coming {
+    /// Whose request it is.
+    pub leader: DeviceId,
     pub head: Head,
     pub record: Record,
     pub policy: Policy,
@@ -101,6 +104,8 @@ pub(super) struct Seat {
     came: watch::Receiver<Option<Came>>,
     /// Whose request it is, if it is another's.
     other: Option<DeviceId>,
+    /// Until when one waits for it to begin, or to be whole where it has no length.
+    until: Instant,
 }
 
 impl Seat {
@@ -109,16 +114,25 @@ impl Seat {
         self.other.is_none()
     }
 
+    /// Whose request was waited for in vain for as long as one waits.
+    pub(super) fn waited_for(&self) -> Option<DeviceId> {
+        self.other.filter(|_| self.until <= Instant::now())
+    }
+
+    /// Until when one waits for it.
+    pub(super) const fn until(&self) -> Instant {
+        self.until
+    }
+
     /// What comes; it goes on as long as this is there. None: nothing does, or it is another's request, and it takes too long or its device is behind.
     pub(super) async fn came(&mut self, is_behind: impl Fn(DeviceId) -> bool) -> Option<Came> {
         let Some(other) = self.other else { return self.came.wait_for(Option::is_some).await.ok()?.clone() };
-        let until = Instant::now() + PATIENCE;
         loop {
             // A request may wait for its device's turn behind any number of slow ones, and brings nothing meanwhile.
             if self.came.borrow().is_none() && is_behind(other) {
                 return None;
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = self.until.saturating_duration_since(Instant::now());
             match timeout(LOOK_EVERY.min(left), self.came.wait_for(Option::is_some)).await {
                 Ok(came) => return came.ok()?.clone(),
                 Err(_) if left.is_zero() => return None,
@@ -143,7 +157,41 @@ pub(super) enum Boarded {
 #[derive(Default, Debug)]
 pub(super) struct Flights {
     all: Mutex<Vec<Arc<Flight>>>,
-    passes: Mutex<HashMap<Digest, Instant>>,
+    /// Requests whose answers are for one alone.
+    passes: Alone<Digest>,
+    /// Devices that others have waited for in vain.
+    slow: Alone<DeviceId>,
+}
+
+/// What was found to be alone, and when.
+#[derive(Debug)]
+struct Alone<K>(Mutex<HashMap<K, Instant>>);
+
+impl<K> Default for Alone<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Alone<K> {
+    fn note(&self, key: K) {
+        let (now, mut all) = (Instant::now(), self.0.lock());
+        if all.len() >= ALONE_MAX {
+            all.retain(|_, at| now.saturating_duration_since(*at) < ALONE_FOR);
+        }
+        if all.len() >= ALONE_MAX {
+            all.clear();
+        }
+        all.insert(key, now);
+    }
+
+    fn forget(&self, key: &K) {
+        self.0.lock().remove(key);
+    }
+
+    fn has(&self, key: &K) -> bool {
+        self.0.lock().get(key).is_some_and(|at| at.elapsed() < ALONE_FOR)
+    }
 }
 
 /// Who may wait for the same request: whoever sends no credentials, or the same.
@@ -156,11 +204,14 @@ fn key(asker: &Asker) -> Digest {
 impl Flights {
     /// Joins a request, or begins one. `is_alone`: no other's answer will do. `has_changed`: whether there is something in the cache now that was not there before.
     pub(super) fn board(&self, asker: &Asker, is_alone: bool, has_changed: impl Fn() -> bool) -> Boarded {
-        let key = (!is_alone && !self.passes(asker)).then(|| key(asker));
+        let key = Some(key(asker)).filter(|key| !is_alone && !self.passes.has(key));
+        let until = Instant::now() + PATIENCE;
         let mut all = self.all.lock();
-        let joined = all.iter().find(|flight| key.is_some() && flight.key == key && (flight.is_kept())());
+        let may_wait = |device| device == asker.owner.device || !self.slow.has(&device);
+        let is_same = |flight: &&Arc<Flight>| key.is_some() && flight.key == key && (flight.is_kept())();
+        let joined = all.iter().find(|flight| is_same(flight) && may_wait(flight.device));
         if let Some(flight) = joined {
-            return Boarded::Joins(Seat { came: flight.came.subscribe(), other: Some(flight.device) });
+            return Boarded::Joins(Seat { came: flight.came.subscribe(), other: Some(flight.device), until });
         }
         if key.is_some() && has_changed() {
             return Boarded::Changed;
@@ -173,7 +224,7 @@ impl Flights {
         let (device, is_kept) = (asker.owner.device, Arc::new(AtomicBool::new(true)));
         let flight = Arc::new(Flight { device, target: asker.target, key, came, is_kept });
         all.push(flight.clone());
-        Boarded::Leads(flight, Seat { came: seat, other: None })
+        Boarded::Leads(flight, Seat { came: seat, other: None, until })
     }
 
     /// Nobody joins it any more.
@@ -203,24 +254,17 @@ impl Flights {
 
     /// Answers to such a request are for one alone.
     pub(super) fn pass(&self, asker: &Asker) {
-        let (now, mut passes) = (Instant::now(), self.passes.lock());
-        if passes.len() >= PASSES_MAX {
-            passes.retain(|_, at| now.saturating_duration_since(*at) < PASSES_FOR);
-        }
-        if passes.len() >= PASSES_MAX {
-            passes.clear();
-        }
-        passes.insert(key(asker), now);
+        self.passes.note(key(asker));
     }
 
     /// Answers to such a request are for all again.
     pub(super) fn pass_no_more(&self, asker: &Asker) {
-        self.passes.lock().remove(&key(asker));
+        self.passes.forget(&key(asker));
     }
 
-    fn passes(&self, asker: &Asker) -> bool {
-        let at = self.passes.lock().get(&key(asker)).copied();
-        at.is_some_and(|at| at.elapsed() < PASSES_FOR)
+    /// Another device has waited for a request of this one in vain.
+    pub(super) fn is_slow(&self, device: DeviceId) {
+        self.slow.note(device);
     }
 }
 
@@ -314,9 +358,27 @@ mod tests {
         assert!(!matches!(board(&flights, &alone), Boarded::Joins(_)), "it does not join");
         flights.pass_no_more(&alone);
         assert!(matches!(board(&flights, &alone), Boarded::Joins(_)));
-        for number in 0..PASSES_MAX * 2 {
+        for number in 0..ALONE_MAX * 2 {
             flights.pass(&asker(&format!("http://c/{number}"), 1, None));
         }
-        assert!(flights.passes.lock().len() <= PASSES_MAX);
+        assert!(flights.passes.0.lock().len() <= ALONE_MAX);
+    }
+
+    /// A device may keep its own requests from getting on, and name whatever others ask for.
+    #[tokio::test(start_paused = true)]
+    async fn who_has_waited_for_a_device_in_vain_is_the_last_for_a_minute() {
+        let flights = Flights::default();
+        let ask = |uri, device| board(&flights, &asker(uri, device, None));
+        let _led = ["http://a/", "http://b/"].map(|uri| ask(uri, 1));
+        let Boarded::Joins(mut seat) = ask("http://a/", 2) else { panic!("it joins") };
+        assert_eq!(seat.waited_for(), None);
+        assert!(seat.came(|_| false).await.is_none());
+        seat.waited_for().into_iter().for_each(|device| flights.is_slow(device));
+        for uri in ["http://a/", "http://b/"] {
+            assert!(matches!(ask(uri, 1), Boarded::Joins(_)), "its own wait for it");
+            let Boarded::Leads(..) = ask(uri, 3) else { panic!("{uri}: another asks for itself") };
+        }
+        tokio::time::sleep(ALONE_FOR).await;
+        assert!(matches!(ask("http://b/", 4), Boarded::Joins(_)));
     }
 }

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// So many bodies are kept at once while they come, a quarter of those that are free for one device: 32 MiB of memory. Others are passed on without being kept.
 const DRAFTS_MAX: usize = 64;
@@ -335,7 +335,10 @@ impl Cache {
         let is_first = seat.is_first();
         match seat.came(|leader| leader != device && origins.egress.is_behind(leader)).await {
             None if is_first => object.end(Err(codes::BROKEN)).await,
-            None => return false,
+            None => {
+                self.has_waited_for(seat.waited_for(), device);
+                return false;
+            }
             Some(Came::Failed(code)) if is_first => object.end(Err(code)).await,
             // It may have failed by what the device of the first may do.
             Some(Came::Failed(_)) => return false,
@@ -361,7 +364,8 @@ impl Cache {
                 self.give(object, request.clone(), &entry, reply, outcome, device, origins).await;
             }
             Some(Came::Comes(coming)) => {
-                if !is_first && !self.awaits(&coming, request, asker).await {
+                if !is_first && !self.awaits(&coming, request, asker, seat.until()).await {
+                    self.has_waited_for(seat.waited_for(), device);
                     return false;
                 }
                 let outcome = match is_first {
@@ -378,11 +382,16 @@ impl Cache {
 
     /// Whether what comes for another is for this request, too. What has no length might not be kept in the end, and of what has no version nobody can have the rest: whoever asked first could hold it
     /// by reading nothing. It is waited for.
-    async fn awaits(&self, coming: &Coming, request: &request::Parts, asker: &Asker) -> bool {
+    async fn awaits(&self, coming: &Coming, request: &request::Parts, asker: &Asker, until: Instant) -> bool {
         let can_go_on = || coming.length.is_some() && Version::of(request, &parts(&coming.head)).is_some();
         coming.record.selector.selects(asker, &request.headers)
             && coming.policy.answers(&request.headers, self.now())
-            && (can_go_on() || timeout(PATIENCE, coming.draft.ended()).await == Ok(End::Whole))
+            && (can_go_on() || timeout_at(until, coming.draft.ended()).await == Ok(End::Whole))
+    }
+
+    /// A device has waited for this one's request for as long as one waits, if for any.
+    fn has_waited_for(&self, leader: Option<DeviceId>, device: DeviceId) {
+        leader.filter(|leader| *leader != device).into_iter().for_each(|leader| self.flights.is_slow(leader));
     }
 
     /// Passes on what comes, as it comes.
@@ -410,7 +419,10 @@ impl Cache {
         let may_leave = !is_first && again.is_some();
         let end = loop {
             let next = match may_leave {
-                true => timeout(PATIENCE, coming.draft.next(at)).await.unwrap_or(Ok(Next::End(End::NotKept))),
+                true => timeout(PATIENCE, coming.draft.next(at)).await.unwrap_or_else(|_| {
+                    self.has_waited_for(Some(coming.leader), device);
+                    Ok(Next::End(End::NotKept))
+                }),
                 false => coming.draft.next(at).await,
             };
             match next {
@@ -569,7 +581,7 @@ impl Cache {
         let status = errand.stale.as_ref().map(|_| head.status.as_u16());
         let head = Head { status: head.status, headers: head.headers };
         let (draft, rest) = (Draft::new(), Mutex::new(None));
-        let coming = Arc::new(Coming { head, record, policy, length, draft, rest, status });
+        let coming = Arc::new(Coming { leader: errand.device, head, record, policy, length, draft, rest, status });
         flight.came.send_replace(Some(Came::Comes(coming.clone())));
         let end = self.bring(flight, &coming, source, room).await;
         self.flights.land(flight);
