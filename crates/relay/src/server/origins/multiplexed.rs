@@ -129,7 +129,7 @@ impl Multiplexed {
             Err(mut error) => {
                 tracing::debug!(error = %error.error(), "no answer over HTTP/2");
                 Err(match error.take_message() {
-                    Some(request) => NoAnswer::NotTaken(Box::new(request)),
+                    Some(request) => NoAnswer::NotTaken(Box::new(over_h1(request))),
                     None if was_not_taken(error.error()) => NoAnswer::Refused,
                     None if is_closed(error.error(), many.has_answered.load(Ordering::Relaxed)) => NoAnswer::Closed,
                     None => NoAnswer::Failed(code_of(error.error())),
@@ -229,6 +229,12 @@ fn over_h2(mut request: Request<Body>) -> Request<Body> {
     request
 }
 
+/// The same as [any connection](NoAnswer::NotTaken) takes it.
+fn over_h1(mut request: Request<Body>) -> Request<Body> {
+    *request.version_mut() = Version::HTTP_11;
+    request
+}
+
 fn reason(error: &hyper::Error) -> Option<Reason> {
     error.source()?.downcast_ref::<h2::Error>()?.reason()
 }
@@ -267,5 +273,15 @@ mod tests {
         let all: u64 = (1..=1_000).map(|rank| u64::from(Windows::of(rank).connection)).sum();
         assert!(all < 256 << 20, "{all}");
         assert_eq!(Windows::of(1), FIRST);
+    }
+
+    #[test]
+    fn a_request_that_is_not_taken_has_the_version_that_any_connection_takes() {
+        let request = || Request::get("https://a.example/").header("x-a", "1").body(hoop_http::empty()).unwrap();
+        let again = over_h1(over_h2(request()));
+        assert_eq!(
+            (again.version(), again.uri(), again.headers()),
+            (Version::HTTP_11, request().uri(), request().headers())
+        );
     }
 }
