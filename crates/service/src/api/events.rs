@@ -7,7 +7,8 @@
 //! and a document only until it is text. So a reader who has stopped reading holds one list as text
 //! ([`LIST_BYTES_MAX`](listing::LIST_BYTES_MAX), 512 KiB), later at most three events of 74 KiB, and 1,024 fingerprints
 //! in 64 KiB: less than 0.6 MiB. Eight of one owner hold less than 5 MiB, and all 256 less than 150 MiB, whatever their
-//! notes are made of.
+//! notes are made of. Of all streams, four look at the store at once ([`Streams`](crate::api::streams::Streams)). One
+//! that has missed changes looks at its whole list, once in [`ALL_EVERY`] at most.
 
 use crate::api::Api;
 use crate::api::caller::Caller;
@@ -25,13 +26,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast::{self, error::TryRecvError};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 /// Uploads whose last event a stream remembers: ten lists. It may repeat the event of one that it has forgotten.
 const SHOWN_MAX: usize = 1_024;
 
 /// How often a stream looks for changes.
 const PACE: Duration = Duration::from_secs(1);
+
+/// How often it looks at its whole list at most.
+const ALL_EVERY: Duration = Duration::from_secs(5);
 
 /// `GET /hoop/uploads` as a stream of events, for whoever asks.
 ///
@@ -60,7 +64,8 @@ pub async fn uploads(
     Ok(hoop_http::events(shutdown, |events| async move {
         let _slot = slot;
         events.write(list).await;
-        if let Err(problem) = (Watch { api, tags, news, shown }).run(&events).await {
+        let watch = Watch { api, tags, news, shown, has_missed: false, looked: Instant::now() };
+        if let Err(problem) = watch.run(&events).await {
             tracing::debug!(code = %problem.code, "a stream of events ended early");
         }
     }))
@@ -71,6 +76,11 @@ pub async fn uploads(
 struct Shown(BTreeMap<UploadId, u64>);
 
 impl Shown {
+    /// Whether it differs from what was told last.
+    fn would_be_news(&self, entry: &Entry) -> bool {
+        self.0.get(&entry.id()) != Some(&fingerprint(entry))
+    }
+
     /// Whether it differs from what was told last. It counts as told from now on.
     fn is_news(&mut self, entry: &Entry) -> bool {
         let fingerprint = fingerprint(entry);
@@ -106,17 +116,31 @@ struct Watch {
     tags: Vec<Tag>,
     news: broadcast::Receiver<News>,
     shown: Shown,
+    /// It does not know of some changes.
+    has_missed: bool,
+    /// When it has looked at its whole list last.
+    looked: Instant,
 }
 
 impl Watch {
-    async fn run(&mut self, events: &Events) -> Result<(), Problem> {
+    async fn run(mut self, events: &Events) -> Result<(), Problem> {
         let mut pace = tokio::time::interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         pace.tick().await;
         loop {
             pace.tick().await;
-            for id in self.changed().await? {
+            let mut ids = self.changed().await;
+            if self.has_missed && self.looked.elapsed() >= ALL_EVERY {
+                (self.has_missed, self.looked) = (false, Instant::now());
+                let turn = self.api.streams.look().await;
+                let entries = listing::all(&self.api, &self.tags).await?;
+                drop(turn);
+                ids.extend(entries.iter().filter(|entry| self.shown.would_be_news(entry)).map(Entry::id));
+            }
+            for id in ids {
+                let turn = self.api.streams.look().await;
                 let entry = listing::one(&self.api, &self.tags, id).await?;
+                drop(turn);
                 let news = entry.filter(|entry| self.shown.is_news(entry));
                 // While it waits for a slow reader, it holds the event alone.
                 let Some(event) = news.map(|entry| Event::new("upload", &entry.document())) else { continue };
@@ -125,17 +149,14 @@ impl Watch {
         }
     }
 
-    /// What may have changed.
-    async fn changed(&mut self) -> Result<BTreeSet<UploadId>, Problem> {
+    /// What may have changed, as far as it knows.
+    async fn changed(&mut self) -> BTreeSet<UploadId> {
         let mut ids: BTreeSet<UploadId> = BTreeSet::new();
         loop {
             match self.news.try_recv() {
                 Ok(news) if concerns(news, &self.tags, &self.shown) => drop(ids.insert(news.id)),
                 Ok(_) => {}
-                // So much has changed that it looks at all.
-                Err(TryRecvError::Lagged(_)) => {
-                    return Ok(listing::all(&self.api, &self.tags).await?.iter().map(Entry::id).collect());
-                }
+                Err(TryRecvError::Lagged(_)) => self.has_missed = true,
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
@@ -144,7 +165,7 @@ impl Watch {
         };
         let coming = self.api.receive.in_flight.coming(self.api.context.clock.unix(), is_wanted).await;
         ids.extend(coming.iter().map(|upload| upload.id));
-        Ok(ids)
+        ids
     }
 }
 
@@ -162,7 +183,8 @@ mod tests {
             Entry::announced(Marked::new(UploadId(id), [1; 16], Payer::Owner([1; 16]), UnixTime(at), UnixTime(9)))
         };
         let mut shown = Shown::default();
-        assert!(shown.is_news(&entry(1, 1)) && !shown.is_news(&entry(1, 1)) && shown.is_news(&entry(1, 2)));
+        assert!(shown.would_be_news(&entry(1, 1)) && shown.is_news(&entry(1, 1)));
+        assert!(!shown.would_be_news(&entry(1, 1)) && !shown.is_news(&entry(1, 1)) && shown.is_news(&entry(1, 2)));
         for n in 0..10_000 {
             assert!(n == 1 || shown.is_news(&entry(n, 2)), "{n}");
             assert!(!shown.is_news(&entry(n, 2)), "{n}");

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Readers at once: as many as there are places for streams (`crowd`).
 const STREAMS_MAX: usize = 256;
@@ -13,9 +14,21 @@ const STREAMS_MAX: usize = 256;
 /// Readers of one owner: as many open tabs.
 const STREAMS_OF_ONE_MAX: usize = 8;
 
+/// Streams that look at the store at once. All of them look after each change that may concern them, and other requests
+/// wait for none of that.
+const LOOKS_MAX: usize = 4;
+
 /// Who reads: how many streams each owner has.
-#[derive(Default)]
-pub struct Streams(Mutex<BTreeMap<Tag, usize>>);
+pub struct Streams {
+    open: Mutex<BTreeMap<Tag, usize>>,
+    looks: Semaphore,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self { open: Mutex::default(), looks: Semaphore::new(LOOKS_MAX) }
+    }
+}
 
 /// A reader's place.
 pub struct Slot {
@@ -29,7 +42,7 @@ impl Streams {
     /// # Errors
     /// `too-many-requests`.
     pub fn enter(self: &Arc<Self>, tag: Tag) -> Result<Slot, Problem> {
-        let mut open = self.0.lock();
+        let mut open = self.open.lock();
         let own = open.get(&tag).copied().unwrap_or_default();
         if own >= STREAMS_OF_ONE_MAX || open.values().sum::<usize>() >= STREAMS_MAX {
             let problem = Problem::new(Code::TooManyRequests, "too many streams of events");
@@ -38,11 +51,16 @@ impl Streams {
         open.insert(tag, own + 1);
         Ok(Slot { streams: self.clone(), tag })
     }
+
+    /// A turn to look at the store.
+    pub async fn look(&self) -> SemaphorePermit<'_> {
+        self.looks.acquire().await.expect("it is never closed")
+    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut open = self.streams.0.lock();
+        let mut open = self.streams.open.lock();
         match open.get_mut(&self.tag) {
             Some(count) if *count > 1 => *count -= 1,
             _ => drop(open.remove(&self.tag)),
@@ -64,6 +82,6 @@ mod tests {
         drop(own);
         assert!(streams.enter([99; 16]).is_ok());
         drop(others);
-        assert!(streams.0.lock().is_empty());
+        assert!(streams.open.lock().is_empty());
     }
 }

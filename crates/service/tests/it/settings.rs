@@ -126,6 +126,31 @@ async fn a_users_uploads_are_streamed_as_they_change_to_that_user_alone() {
     alice.0.read_to_end(&mut rest).await.unwrap();
 }
 
+/// More of others than a stream remembers, before it looks again.
+#[tokio::test]
+async fn a_change_among_hundreds_of_others_is_told_once() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let reply = support::device::ask(sidecar.address, "session=bob", &json!({})).await.json();
+    let (hers, his) = (ticket(&sidecar).await, support::device::Ticket::parse(&reply["tickets"][0]));
+    let note = async |ticket: &support::device::Ticket, caption: &str| {
+        let fields = [VERSION, ("Hoop-Token", ticket.token.as_str())];
+        let note = json!({"total": 9, "caption": caption}).to_string();
+        let noted = sidecar.send("PUT", &format!("/hoop/uploads/{}", ticket.id), &fields, note.as_bytes()).await;
+        assert_eq!(noted.status, 204, "{noted:?}");
+    };
+    let mut alice = Stream::open(&sidecar, COOKIE).await;
+    assert_eq!(alice.event().await.0, "uploads");
+    note(&hers, "among others").await;
+    for number in 0..400 {
+        note(&his, &number.to_string()).await;
+    }
+    let (name, entry) = alice.event().await;
+    assert_eq!((name.as_str(), &entry["caption"]), ("upload", &"among others".into()));
+    note(&hers, "afterwards").await;
+    assert_eq!(alice.event().await.1["caption"], "afterwards");
+}
+
 #[tokio::test]
 async fn a_user_has_eight_streams_and_one_that_ends_makes_room() {
     let upstream = Upstream::willing().await;
