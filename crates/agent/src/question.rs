@@ -167,6 +167,28 @@ async fn send(
     let _ = carried.inspect_err(|code| writer.reset(*code));
 }
 
+/// How often the relay has lost an exchange, and none of its answer has come since. Pure.
+#[derive(Default, Debug)]
+struct Losses {
+    times: usize,
+    /// After so many bytes it went on last.
+    at: Option<u64>,
+}
+
+impl Losses {
+    /// Whether it may go on after so many bytes.
+    fn goes_on_after(&self, at: u64) -> bool {
+        self.times < LOST_MAX || self.at.is_none_or(|from| at > from)
+    }
+
+    /// It goes on after so many bytes.
+    fn goes_on(&mut self, at: u64) {
+        let has_come = self.at.is_none_or(|from| at > from);
+        self.times = if has_come { 1 } else { self.times + 1 };
+        self.at = Some(at);
+    }
+}
+
 /// A request without a body that may be asked again, and what its answer goes on with.
 pub(crate) struct Continuation {
     dialer: Arc<Dialer>,
@@ -177,8 +199,7 @@ pub(crate) struct Continuation {
     flow: FlowId,
     /// Where its answer's body begins within the one that the program is given.
     base: u64,
-    /// After so many bytes it went on last.
-    went_on: Option<u64>,
+    losses: Losses,
     /// What the program has begun to read.
     begun: Option<(Option<Version>, Option<u64>)>,
 }
@@ -191,7 +212,7 @@ impl Continuation {
         request: request::Parts,
         flow: FlowId,
     ) -> Self {
-        Self { dialer, destination, deadline, request, flow, base: 0, went_on: None, begun: None }
+        Self { dialer, destination, deadline, request, flow, base: 0, losses: Losses::default(), begun: None }
     }
 
     fn dial(&self, earlier: Option<(FlowId, u64)>) -> Result<Dialled, Failure> {
@@ -209,15 +230,15 @@ impl Continuation {
     pub(crate) fn goes_on_after(&self, over: Option<FlowError>, at: u64) -> bool {
         let has_version = matches!(&self.begun, Some((Some(_), _)));
         match over {
-            Some(FlowError::Refused(Refusal::Unknown)) => true,
-            Some(FlowError::Ended(codes::BROKEN)) => has_version && self.went_on.is_some_and(|from| at > from),
+            Some(FlowError::Refused(Refusal::Unknown)) => self.losses.goes_on_after(at),
+            Some(FlowError::Ended(codes::BROKEN)) => has_version && self.losses.at.is_some_and(|from| at > from),
             _ => false,
         }
     }
 
     /// The answer once more, after `at` bytes of its body, from what the relay has of it or from the origin.
     pub(crate) async fn go_on(&mut self, at: u64) -> Result<Came, Failure> {
-        self.went_on = Some(at);
+        self.losses.goes_on(at);
         for _ in 0..LOST_MAX {
             let asked = match at.checked_sub(self.base) {
                 Some(from) => self.resume(from).await?,
@@ -276,5 +297,25 @@ impl Continuation {
     pub(crate) fn left(&self, at: u64) -> Option<u64> {
         let (_, length) = self.begun.as_ref()?;
         length.map(|length| length.saturating_sub(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relay_that_loses_an_answer_each_time_is_asked_so_often_and_no_more() {
+        let mut losses = Losses::default();
+        let mut asked = |at, most| {
+            let times = (0..most).take_while(|_| {
+                let goes_on = losses.goes_on_after(at);
+                losses.goes_on(at);
+                goes_on
+            });
+            times.count()
+        };
+        assert_eq!(asked(0, 1_000), LOST_MAX);
+        assert_eq!((asked(5, 3), asked(6, 1_000)), (3, LOST_MAX), "something has come");
     }
 }
