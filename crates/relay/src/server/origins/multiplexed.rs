@@ -53,10 +53,12 @@ const FIRST_MAX: usize = 4;
 impl Windows {
     /// Those of a connection that is made when its device has so many, with it.
     const fn of(rank: usize) -> Self {
-        match rank {
-            0..=FIRST_MAX => FIRST,
-            ..=WIDE => FURTHER,
-            _ => NARROW,
+        if rank <= FIRST_MAX {
+            FIRST
+        } else if rank <= WIDE {
+            FURTHER
+        } else {
+            NARROW
         }
     }
 }
