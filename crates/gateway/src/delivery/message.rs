@@ -21,6 +21,10 @@ pub const MESSAGE_BYTES: u64 = 16 << 20;
 /// The file is read in pieces of this size, one ahead of the socket: so that four transfers hold a megabyte.
 const READ_BYTES: u64 = 128 * 1024;
 
+/// A piece goes to the connection in frames of this size. It takes one more as long as it holds less than 64 KiB: what it holds counts
+/// as sent, and takes 7 s at 128 kbit/s.
+const FRAME_BYTES: usize = 32 * 1024;
+
 /// The next range to send: the beginning of the first that the service lacks and we have, cut at borders of records, with at most
 /// `most` bytes but one record at least. `None`: there is nothing to send now. What is stored is cut at borders, too.
 pub fn next_message(layout: &Layout, has: &RangeSet, stored: &RangeSet, most: u64) -> Option<ByteRange> {
@@ -44,7 +48,9 @@ pub struct PayloadBody {
     payload: Arc<Payload>,
     /// What has not been asked of the disk.
     rest: ByteRange,
-    /// The piece before, being read.
+    /// The piece that goes, as far as it has not gone.
+    piece: Bytes,
+    /// The next one, being read.
     ahead: Option<JoinHandle<io::Result<Bytes>>>,
     /// Its length.
     ahead_len: u64,
@@ -59,8 +65,8 @@ impl PayloadBody {
     /// The body of a message, and how it moves on.
     pub fn new(core: &Arc<Core>, payload: &Arc<Payload>, id: UploadId, range: ByteRange) -> (Self, Arc<Motion>) {
         let (payload, core, motion) = (payload.clone(), core.clone(), Motion::new(range.len()));
-        let (fault, ahead) = (Arc::default(), None);
-        let body = Self { payload, rest: range, ahead, ahead_len: 0, core, id, motion: motion.clone(), fault };
+        let (fault, piece, ahead) = (Arc::default(), Bytes::new(), None);
+        let body = Self { payload, rest: range, piece, ahead, ahead_len: 0, core, id, motion: motion.clone(), fault };
         (body, motion)
     }
 
@@ -105,28 +111,32 @@ impl http_body::Body for PayloadBody {
         if self.motion.is_over() {
             return Poll::Ready(Some(Err(io::Error::other("the answer came before the whole message was sent"))));
         }
-        if self.ahead.is_none() {
+        if self.piece.is_empty() {
+            if self.ahead.is_none() {
+                self.read_ahead();
+            }
+            let Some(ahead) = &mut self.ahead else { return Poll::Ready(None) };
+            let read = std::task::ready!(Pin::new(ahead).poll(context));
+            self.ahead = None;
+            match read.unwrap_or_else(|error| Err(error.into())) {
+                Ok(piece) => self.piece = piece,
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
             self.read_ahead();
         }
-        let Some(ahead) = &mut self.ahead else { return Poll::Ready(None) };
-        let read = std::task::ready!(Pin::new(ahead).poll(context));
-        self.ahead = None;
-        let bytes = match read.unwrap_or_else(|error| Err(error.into())) {
-            Ok(bytes) => bytes,
-            Err(error) => return Poll::Ready(Some(Err(error))),
-        };
-        self.read_ahead();
+        let frame = FRAME_BYTES.min(self.piece.len());
+        let bytes = self.piece.split_to(frame);
         self.motion.sent(bytes.len() as u64);
         self.core.progress.sent(self.id, bytes.len() as u64);
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.ahead.is_none()
+        self.piece.is_empty() && self.rest.is_empty() && self.ahead.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.ahead_len + self.rest.len())
+        SizeHint::with_exact(self.piece.len() as u64 + self.ahead_len + self.rest.len())
     }
 }
 
