@@ -83,6 +83,8 @@ impl Watch {
         let mut state = self.0.lock();
         state.requests += 1;
         state.under_way += 1;
+        // It has a place of its own from now on.
+        state.resting = None;
         if state.requests == state.heads { state.refusal.take() } else { None }
     }
 

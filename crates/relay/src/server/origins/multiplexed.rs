@@ -29,7 +29,7 @@ use tokio::time::sleep;
 /// A device that uses more origins within some seconds forgets of the rest which version they speak.
 const ORIGINS_MAX: usize = 256;
 
-/// How much comes before it is read.
+/// How much comes before it is read. As one connection brings all answers of its origin, several that nobody reads must leave room for others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Windows {
     /// Of one answer, in bytes.
@@ -42,10 +42,10 @@ struct Windows {
 const FIRST: Windows = Windows { stream: 512 << 10, connection: 16 << 20 };
 
 /// For a device's connections after its first [`FIRST_MAX`], each of which may fill its window while the device reads nothing.
-const FURTHER: Windows = Windows { stream: 512 << 10, connection: 1 << 20 };
+const FURTHER: Windows = Windows { stream: 256 << 10, connection: 4 << 20 };
 
 /// For those whose places are not wide.
-const NARROW: Windows = Windows { stream: 64 << 10, connection: 128 << 10 };
+const NARROW: Windows = Windows { stream: 64 << 10, connection: 1 << 20 };
 
 /// So many of a device's connections have the largest windows.
 const FIRST_MAX: usize = 4;
@@ -272,9 +272,17 @@ mod tests {
 
     #[test]
     fn all_windows_of_a_device_are_little_more_than_its_flows_may_hold() {
-        let all: u64 = (1..=1_000).map(|rank| u64::from(Windows::of(rank).connection)).sum();
+        // Of so many answers as it has flows, as many as take most.
+        let (mut answers, mut all) = (1_024, 0);
+        for rank in 1..=1_024 {
+            let Windows { stream, connection } = Windows::of(rank);
+            assert!(connection / stream >= 16, "few that nobody reads would stop all others: {rank}");
+            let of_connection = answers.min(connection / stream);
+            answers -= of_connection;
+            all += u64::from(of_connection * stream);
+        }
         assert!(all < 256 << 20, "{all}");
-        assert_eq!(Windows::of(1), FIRST);
+        assert_eq!((answers, Windows::of(1)), (0, FIRST));
     }
 
     #[test]
