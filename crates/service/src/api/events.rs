@@ -3,8 +3,8 @@
 //! Promises: an event `uploads` with the whole list comes at once. Then an event `upload` comes for each change, at
 //! most one a second for each upload.
 //!
-//! Bounds: 256 readers, eight of one owner (`streams`). A stream keeps [`SHOWN_MAX`] fingerprints of what it has told,
-//! and a document only until it is text. So a reader who has stopped reading holds one list as text
+//! Bounds: 256 readers (`crowd`), and as many that make way; eight of one owner (`streams`). A stream keeps
+//! [`SHOWN_MAX`] fingerprints of what it has told, and a document only until it is text. So a reader who has stopped reading holds one list as text
 //! ([`LIST_BYTES_MAX`](listing::LIST_BYTES_MAX), 512 KiB), later at most three events of 74 KiB, and 1,024 fingerprints
 //! in 64 KiB: less than 0.6 MiB. Eight of one owner hold less than 5 MiB, and all 256 less than 150 MiB, whatever their
 //! notes are made of. Of all streams, four look at the store at once ([`Streams`](crate::api::streams::Streams)). One
@@ -93,9 +93,10 @@ impl Shown {
 }
 
 /// Whether a change may concern a reader with these tags who was shown these uploads. Other changes are not looked at,
-/// since many readers would look at each.
+/// since many readers would look at each: so, too, where nobody knows whose it is, since anybody can bring that about.
+/// Once it is known, there is another change.
 fn concerns(news: News, tags: &[Tag], shown: &Shown) -> bool {
-    news.owner.is_none_or(|owner| tags.contains(&owner)) || shown.0.contains_key(&news.id)
+    news.owner.is_some_and(|owner| tags.contains(&owner)) || shown.0.contains_key(&news.id)
 }
 
 /// What tells one event from the next. An upload that comes in has another time at each look; that is no change. A
@@ -200,7 +201,8 @@ mod tests {
         let concerns = |news| concerns(news, &[[1; 16], [2; 16]], &shown);
         assert!(!concerns(news(1, Some([3; 16]))));
         assert!(concerns(news(1, Some([2; 16]))));
-        assert!(concerns(news(1, None)), "nobody knows whose it is");
+        assert!(!concerns(news(1, None)), "nobody knows whose it is");
+        assert!(concerns(news(9, None)), "it was shown");
         assert!(concerns(news(9, Some([3; 16]))), "it was shown, and is another's now");
     }
 }

@@ -178,7 +178,6 @@ const TOLD: [(&str, &[&str]); 7] = [
             "gap-auth",
             "gap-signature",
             "gitlab-workhorse*",
-            "impersonate-*",
             "iv-*",
             "kerberos-*",
             "kubeflow-*",

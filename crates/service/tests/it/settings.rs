@@ -5,7 +5,7 @@ use crate::support::upstream::Upstream;
 use crate::support::{self, COOKIE, ORIGIN, Sidecar, wire};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 const VERSION: (&str, &str) = ("Hoop-Version", "1");
 const OWNER: (&str, &str) = ("Cookie", COOKIE);
@@ -124,6 +124,24 @@ async fn a_users_uploads_are_streamed_as_they_change_to_that_user_alone() {
     sidecar.stop().await;
     let mut rest = Vec::new();
     alice.0.read_to_end(&mut rest).await.unwrap();
+}
+
+/// Anybody has as many names as he makes up, where the application is not asked.
+#[tokio::test]
+async fn one_address_with_all_streams_leaves_one_to_another() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let mut crowd = Vec::new();
+    for number in 0..256 {
+        crowd.push(Stream::open(&sidecar, &format!("session=made-up-{}", number / 8)).await);
+    }
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.8.8.8:0".parse().unwrap()).unwrap();
+    let mut honest = socket.connect(sidecar.address).await.unwrap();
+    let fields = [OWNER, ("Accept", "text/event-stream")];
+    honest.write_all(&wire::request("GET", "/hoop/uploads", &fields, b"")).await.unwrap();
+    let head = String::from_utf8(wire::read_until(&mut honest, b"\r\n").await).unwrap();
+    assert_eq!(head, "HTTP/1.1 200 OK\r\n");
 }
 
 /// More of others than a stream remembers, before it looks again.
