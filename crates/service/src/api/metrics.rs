@@ -63,7 +63,7 @@ async fn text(api: &Api, replay: &Replay) -> Result<String, Problem> {
     let help = "Requests for tickets that came too soon, by who pays (--tickets-per-minute).";
     metric("tickets_refused_total", "counter", help, &refused);
     metric("messages_total", "counter", "Messages to /hoop/post that were taken.", &counter(&received.messages));
-    metric("octets_total", "counter", "Octets that came with them.", &counter(&received.bytes));
+    metric("received_bytes_total", "counter", "Bytes that came with them.", &counter(&received.bytes));
     metric("replays_total", "counter", "Attempts to hand an upload to the application.", &counter(&replay.attempts));
     let left: Vec<_> = replay.left_behind.counts().iter().map(|(why, n)| (format!("{{why=\"{why}\"}}"), *n)).collect();
     let help = "Fields of sealed requests that the application did not get.";

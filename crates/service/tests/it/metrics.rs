@@ -24,7 +24,7 @@ async fn metrics_are_told_on_loopback_alone() {
     assert_eq!(refused.problem().1, "body-not-sealed");
     let told = wire::send(admin, "GET", "/metrics", &[("Host", "localhost")], b"").await;
     let text = String::from_utf8(told.body).unwrap();
-    let bytes = format!("hoop_service_octets_total {}", sealed.z.len());
+    let bytes = format!("hoop_service_received_bytes_total {}", sealed.z.len());
     for line in [
         "hoop_service_uploads{state=\"accepted\"} 1",
         "hoop_service_uploads{state=\"held\"} 0",
