@@ -178,6 +178,9 @@ impl Agent {
         });
         let of_authority = authority.iter().flat_map(|(_, hosts)| &hosts.0);
         let entrusted = Entrusted(config.entrusted.iter().chain(of_authority).cloned().collect());
+        let seen = authority.as_ref().map_or(&[][..], |(_, hosts)| &hosts.0);
+        let urls = config.patient.iter().flat_map(|patient| &patient.urls);
+        urls.filter_map(|url| url.is_passed_by(seen)).for_each(|words| dialer.connector.say(words));
         let patient = config.patient.as_ref().map(Patient::open).transpose()?.map(Arc::new);
         let proxy = Arc::new(Proxy { dialer: Arc::new(dialer), local, entrusted, authority, patient });
         let guests = Arc::new(Guests { users, owners: Arc::default() });

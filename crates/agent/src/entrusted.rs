@@ -29,7 +29,7 @@ impl EntrustedHost {
         &self.name
     }
 
-    fn covers(&self, name: &str, port: u16) -> bool {
+    pub(crate) fn covers(&self, name: &str, port: u16) -> bool {
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         let above = name.strip_suffix(&self.name);
         port == self.port && above.is_some_and(|above| above.is_empty() || above.ends_with('.'))

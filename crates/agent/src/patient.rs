@@ -2,6 +2,7 @@
 //!
 //! The program's body goes into a file first. The program gets its answer when a gateway, or the service itself, has all of the upload. The relay has no part in it.
 
+use crate::entrusted::EntrustedHost;
 use crate::local::text;
 use bytes::Bytes;
 use hoop_client::{
@@ -58,6 +59,18 @@ impl PatientUrl {
     fn covers(&self, url: &Url) -> bool {
         let below = url.path().strip_prefix(self.0.path().trim_end_matches('/'));
         self.0.origin() == url.origin() && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// What to tell of it where the agent sees no tunnels but those to these hosts. None: it sees its uploads.
+    pub(crate) fn is_passed_by(&self, seen: &[EntrustedHost]) -> Option<String> {
+        let (host, port) = (self.0.host_str()?, self.0.port_or_known_default()?);
+        let is_seen = self.0.scheme() == "http" || seen.iter().any(|seen| seen.covers(host, port));
+        (!is_seen).then(|| {
+            format!(
+                "uploads to {} are patient only where a program names that URL to the agent; curl and browsers make a tunnel, which the agent does not see: make an authority for it (hoop agent trust {host}), and name it with --authority",
+                self.0
+            )
+        })
     }
 }
 
@@ -343,6 +356,18 @@ fn refused(url: &Url, why: &NotTaken) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_tunnels_would_pass_by_is_told_with_what_to_do() {
+        let told = |url: &str, seen: &[&str]| {
+            let seen: Vec<EntrustedHost> = seen.iter().map(|host| host.parse().unwrap()).collect();
+            url.parse::<PatientUrl>().unwrap().is_passed_by(&seen)
+        };
+        let words = told("https://photos.example/api", &["docs.example", "photos.example:8443"]).unwrap();
+        assert!(words.contains("https://photos.example/api") && words.contains("hoop agent trust photos.example"));
+        assert_eq!(told("https://www.photos.example/api", &["photos.example"]), None);
+        assert_eq!(told("http://photos.lan/api", &[]), None);
+    }
 
     #[test]
     fn a_url_covers_what_is_below_it_at_the_same_origin() {
