@@ -33,7 +33,7 @@ pub enum Use {
     Events = 4,
     /// An upgraded connection.
     Tunnel = 5,
-    /// A list of uploads.
+    /// A list of uploads, also the one that a stream of events begins with.
     List = 6,
 }
 
@@ -47,8 +47,9 @@ const WAITING: [usize; 6] = [0, 0, 12, 2, 2, 2];
 /// Lists that are made at once, of all clients: each takes some megabytes for some milliseconds.
 pub const LISTS_MAX: usize = 8;
 
-/// Requests that wait for their turn to get a list.
-const LISTS_WAITING: usize = 64;
+/// Requests that wait for their turn to get a list: also all readers of events, who begin with one, and come again at once
+/// when the service was restarted.
+const LISTS_WAITING: usize = 64 + 256;
 
 /// Lists that one client may have made, or not have read, at once.
 const LISTS_OF_ONE: usize = 2;

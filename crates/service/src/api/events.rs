@@ -12,11 +12,12 @@
 
 use crate::api::Api;
 use crate::api::caller::Caller;
+use crate::api::crowd::{self, Use};
 use crate::api::guard;
 use crate::api::listing::{self, Entry};
 use crate::model::{State, Tag};
 use crate::store::News;
-use hoop_http::{Body, Event, Events, Problem, Shutdown};
+use hoop_http::{Body, Event, Events, Place, Problem, Shutdown};
 use hoop_units::UploadId;
 use http::{HeaderMap, Response};
 use serde_json::Value;
@@ -37,14 +38,15 @@ const PACE: Duration = Duration::from_secs(1);
 /// How often it looks at its whole list at most.
 const ALL_EVERY: Duration = Duration::from_secs(5);
 
-/// `GET /hoop/uploads` as a stream of events, for whoever asks.
+/// `GET /hoop/uploads` as a stream of events, for whoever asks. The connection has a place for a list, and has one for a
+/// stream once the list is there.
 ///
 /// # Errors
 /// `origin-forbidden`, `sign-in-required`, `upstream-unreachable`, `too-many-requests`, or the store's.
 pub async fn uploads(
     api: &Arc<Api>,
     headers: &HeaderMap,
-    address: IpAddr,
+    (address, place): (IpAddr, Option<&Place>),
     shutdown: Shutdown,
 ) -> Result<Response<Body>, Problem> {
     guard::own_page(headers, &api.context.origin)?;
@@ -60,6 +62,7 @@ pub async fn uploads(
     }
     let list = Event::new("uploads", &listing::document(&entries));
     drop(entries);
+    crowd::enter(place, Use::Events, address).await?;
     let api = api.clone();
     Ok(hoop_http::events(shutdown, |events| async move {
         let _slot = slot;

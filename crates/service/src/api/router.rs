@@ -96,7 +96,7 @@ impl Router {
             (Target::UploadOf(id), Method::DELETE) => uploads::delete(api, request.headers(), client.address, id).await,
             (Target::UploadOf(id), Method::POST) => uploads::act(api, request, client.address, id).await,
             (Target::UploadOf(id), Method::PUT) => uploads::note(api, request, client.address, id).await,
-            (Target::Uploads, Method::GET) => self.uploads(request.headers(), client.address).await,
+            (Target::Uploads, Method::GET) => self.uploads(request.headers(), client.address, place.as_ref()).await,
             (Target::Settings, Method::GET) => self.settings(&request, client.address).await,
             (Target::Asset, Method::GET | Method::HEAD) => {
                 return html::asset(request.uri().path(), request.headers());
@@ -112,14 +112,21 @@ impl Router {
     }
 
     /// The uploads of whoever asks, in the form that is wanted.
-    async fn uploads(&self, headers: &HeaderMap, address: IpAddr) -> Result<Response<Body>, Problem> {
+    async fn uploads(
+        &self,
+        headers: &HeaderMap,
+        address: IpAddr,
+        place: Option<&Place>,
+    ) -> Result<Response<Body>, Problem> {
         match Representation::by(headers) {
             Representation::Json => {
                 let entries = uploads::list(&self.api, headers, address).await?;
                 Ok(vary(json(StatusCode::OK, &listing::document(&entries))))
             }
             Representation::Html => Ok(pages::uploads(&self.api, headers, address).await),
-            Representation::Events => events::uploads(&self.api, headers, address, self.shutdown.clone()).await,
+            Representation::Events => {
+                events::uploads(&self.api, headers, (address, place), self.shutdown.clone()).await
+            }
         }
     }
 
@@ -142,9 +149,7 @@ fn usage(target: &Target, request: &Request<Incoming>) -> Use {
         Target::Application if proxy::wanted(request).is_some() => Use::Tunnel,
         Target::Application if crowd::is_events(headers.get(header::ACCEPT)) => Use::Events,
         Target::Application => Use::Application,
-        Target::Uploads if request.method() == Method::GET && Representation::by(headers) == Representation::Events => {
-            Use::Events
-        }
+        // A stream of events begins with a list.
         Target::Uploads if request.method() == Method::GET => Use::List,
         // A question that waits for news holds its connection as a stream of events does.
         Target::UploadOf(_) if request.method() == Method::GET && headers.contains_key("prefer") => Use::Events,

@@ -87,6 +87,27 @@ async fn a_client_that_reads_no_list_gets_two_and_blocks_nobody() {
     assert!(kept <= 2, "{kept} of 12 were kept");
 }
 
+/// One address had hundreds of streams begin with a list at once, and everybody's lists waited behind these.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_of_events_takes_its_clients_turn_for_a_list() {
+    let upstream = Upstream::willing().await;
+    let sidecar = with_long_notes(upstream.address, 16).await;
+    let one = Ipv4Addr::new(127, 1, 1, 1);
+    let mut unread = Vec::new();
+    for _ in 0..2 {
+        unread.push(asks(&sidecar, one, "application/json").await);
+        tokio::time::sleep(STANDS).await;
+    }
+    let mut stream = asks(&sidecar, one, "text/event-stream").await;
+    let begins = crate::support::wire::read_until(&mut stream, b"\n\n").await;
+    assert!(begins.starts_with(b"HTTP/1.1 200 "), "{:?}", String::from_utf8_lossy(&begins[..100]));
+    let mut kept = 0;
+    for list in unread {
+        kept += usize::from(reads(list).await.1);
+    }
+    assert_eq!(kept, 1, "one has made way: a client has two at once");
+}
+
 #[tokio::test]
 async fn a_list_has_as_many_entries_as_there_is_room_for_in_each_form() {
     let upstream = Upstream::willing().await;
