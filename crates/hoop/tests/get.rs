@@ -43,6 +43,16 @@ fn answer(path: &str, head: &str) -> String {
             .trim_end_matches("lo")
             .to_owned(),
         "/echo" => whole(if head.to_lowercase().contains("hoop-deadline") { "500 Told" } else { "200 OK" }, "", ""),
+        "/who" => {
+            let told =
+                head.lines().filter(|line| ["x-a", "cookie"].iter().any(|own| line.to_lowercase().starts_with(own)));
+            whole("200 OK", "", &told.collect::<Vec<_>>().join(" "))
+        }
+        "/elsewhere" => {
+            let port =
+                head.lines().find_map(|line| line.to_lowercase().strip_prefix("host: 127.0.0.1:").map(str::to_owned));
+            whole("302 Found", &format!("Location: http://localhost:{}/who\r\n", port.unwrap_or_default()), "")
+        }
         "/moved" => whole("302 Found", "Location: /hello\r\n", ""),
         "/round" => whole("302 Found", "Location: /round\r\n", ""),
         "/away" => whole("302 Found", "Location: file:///etc/passwd\r\n", ""),
@@ -106,6 +116,19 @@ fn a_file_is_saved_by_its_name_and_never_over_another() {
     let (code, told) = world.get(&["/%2e%2e%2fhello"], &[]);
     assert_eq!((code, world.read("_hello")), (0, "hello".to_owned()), "{told}");
     assert_eq!(world.get(&["/moved", "/moved"], &[]).0, 2, "two of one name");
+}
+
+#[test]
+fn fields_go_to_the_server_that_was_asked_and_to_no_other() {
+    let world = World::new();
+    fs::write(world.path().join("secrets"), "Cookie: session=alice\n").unwrap();
+    let fields = ["-H", "X-A: 1", "-H", "@secrets"];
+    let (code, told) = world.get(&["/who"], &fields);
+    assert_eq!((code, world.read("who").to_lowercase()), (0, "x-a: 1 cookie: session=alice".to_owned()), "{told}");
+    let (code, told) = world.get(&["/elsewhere"], &fields);
+    assert_eq!((code, world.read("elsewhere")), (0, String::new()), "{told}");
+    let (code, told) = world.get(&["/who"], &["-H", "Cookie: session=alice"]);
+    assert!(code == 2 && told.contains("-H @FILE"), "{told}");
 }
 
 #[test]

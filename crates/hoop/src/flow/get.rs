@@ -2,12 +2,14 @@
 
 mod digest;
 mod download;
+mod fields;
 mod part;
 mod source;
 mod target;
 
 use self::digest::Expected;
 use self::download::{Job, Show, download};
+use self::fields::Fields;
 use self::source::Source;
 use super::agent::at::{AtFlags, no_agent};
 use crate::base::exit::{Exit, Failure};
@@ -60,6 +62,10 @@ pub struct GetFlags {
     /// Download this many files at once
     #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
+    /// Send this field, too, such as 'Accept-Language: de', or all of a file that has one in each line (@FILE), to the server of the URL alone; may be given several times. Secrets
+    /// such as Cookie belong into a file
+    #[arg(short = 'H', long = "header", value_name = "FIELD")]
+    headers: Vec<String>,
     /// Trust the certificate in this PEM file, too, for https; may be given several times
     #[arg(long, value_name = "FILE")]
     ca: Vec<PathBuf>,
@@ -109,6 +115,7 @@ pub fn run(flags: GetFlags) -> Result<Exit, Failure> {
 
 /// What is to be downloaded, and where to.
 fn jobs(flags: &GetFlags, mode: u32) -> Result<Vec<Job>, Failure> {
+    let fields = Fields::of(&flags.headers)?;
     let mut urls = flags.urls.clone();
     if let Some(path) = &flags.input_file {
         let listed =
@@ -146,7 +153,7 @@ fn jobs(flags: &GetFlags, mode: u32) -> Result<Vec<Job>, Failure> {
                 return Err(failure.hint("use -o to replace it, or -c to continue it"));
             }
             let (expected, continues, replaces) = (flags.sha256.clone(), flags.continues, flags.output.is_some());
-            Ok(Some(Job { url, target, expected, continues, replaces, mode }))
+            Ok(Some(Job { url, target, fields: fields.clone(), expected, continues, replaces, mode }))
         })
         .filter_map(Result::transpose)
         .collect()

@@ -1,6 +1,7 @@
 //! One download, from as many answers as it takes: [`download`].
 
 use super::digest::Expected;
+use super::fields::Fields;
 use super::part::Part;
 use super::source::{Answer, NoAnswer, Source};
 use crate::base::exit::{Exit, Failure};
@@ -39,6 +40,8 @@ const ANEW_MAX: u32 = 5;
 pub struct Job {
     pub url: Url,
     pub target: PathBuf,
+    /// What its server is told besides.
+    pub fields: Fields,
     /// What the file must be.
     pub expected: Option<Expected>,
     /// A file that is there is the beginning.
@@ -171,9 +174,13 @@ impl<S: Show> Asked<'_, S> {
 
     /// Sends it, and follows where that leads. A part is asked for only where the rest came from: elsewhere the same tag says nothing.
     async fn send(&mut self) -> Result<(Answer, String), Short> {
-        let (plain, mut url) = (plain_request(), self.job.url.clone());
+        let mut url = self.job.url.clone();
         for _ in 0..=REDIRECTS_MAX {
             let (from, have) = (place_of(&url), self.part.have());
+            let mut plain = plain_request();
+            if url.origin() == self.job.url.origin() {
+                self.job.fields.put(&mut plain.headers);
+            }
             let request = match self.part.is_from(&from).then(|| self.part.version()).flatten() {
                 Some(version) => version.rest(&plain, have),
                 None if self.vouched && have > 0 => rest(&plain, have),
