@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 
 /// How long a stream may be silent before a comment shows that it is alive (`docs/protocol.md` §6, "Events"): shorter than the
@@ -62,8 +63,8 @@ impl Events {
 /// An answer that is a stream of events, written by `writer`. It ends when `writer` returns, after 5 minutes, or when the
 /// server is told to stop; while nothing is written, a comment goes out every 15 s.
 ///
-/// The writer runs within the body: it needs no task, advances only while somebody reads, and is dropped with the
-/// connection. What it owns (a slot among so many readers, say) is given back then.
+/// The writer runs in a task of its own, which ends with the connection: whatever it waits for (a lock, or its turn) it
+/// gets and gives back, also while nobody reads. What it owns (a slot among so many readers, say) is given back at its end.
 pub fn events<W, F>(shutdown: Shutdown, writer: W) -> Response<Body>
 where
     W: FnOnce(Events) -> F,
@@ -80,8 +81,8 @@ where
 }
 
 struct EventBody {
-    /// The writer and what ends it; `None` once it has ended.
-    work: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// The writer and what ends it.
+    _work: JoinSet<()>,
     written: mpsc::Receiver<Bytes>,
     comment: Duration,
     silence: Pin<Box<Sleep>>,
@@ -95,14 +96,15 @@ impl EventBody {
     {
         let (sender, written) = mpsc::channel(1);
         let writing = writer(Events(sender));
-        let work = async move {
+        let mut work = JoinSet::new();
+        work.spawn(async move {
             tokio::select! {
                 () = writing => {}
                 () = shutdown.requested() => {}
                 () = tokio::time::sleep(life) => {}
             }
-        };
-        Self { work: Some(Box::pin(work)), written, comment, silence: Box::pin(tokio::time::sleep(comment)) }
+        });
+        Self { _work: work, written, comment, silence: Box::pin(tokio::time::sleep(comment)) }
     }
 }
 
@@ -114,9 +116,6 @@ impl http_body::Body for EventBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.work.as_mut().is_some_and(|work| work.as_mut().poll(context).is_ready()) {
-            self.work = None;
-        }
         let written = match self.written.poll_recv(context) {
             Poll::Ready(None) => return Poll::Ready(None),
             Poll::Ready(Some(event)) => event,
@@ -184,6 +183,25 @@ mod tests {
         assert_eq!(frame(&mut body).await, None);
     }
 
+    /// A turn that it gets while hyper does not ask for more would be kept from all others.
+    #[tokio::test]
+    async fn a_writer_gives_back_what_it_waited_for_while_nobody_reads() {
+        let (_stop, shutdown) = shutdown();
+        let turns = Arc::new(tokio::sync::Semaphore::new(1));
+        let (taken, waits) = (turns.clone().acquire_owned().await.unwrap(), turns.clone());
+        let writer = |events: Events| async move {
+            events.send("first", &()).await;
+            drop(waits.acquire().await);
+            events.send("second", &()).await;
+        };
+        let mut body = EventBody::new(shutdown, writer, NEVER, NEVER);
+        assert!(frame(&mut body).await.unwrap().starts_with("event: first"));
+        drop(taken);
+        let turn = tokio::time::timeout(Duration::from_secs(30), turns.acquire()).await;
+        assert!(turn.is_ok(), "it keeps its turn, and nobody reads");
+        drop(body);
+    }
+
     #[tokio::test]
     async fn a_writer_runs_no_further_ahead_of_its_reader_than_two_events() {
         let (_stop, shutdown) = shutdown();
@@ -216,6 +234,8 @@ mod tests {
         frame(&mut body).await.unwrap();
         assert_eq!(watched.strong_count(), 1);
         drop(body);
-        assert_eq!(watched.strong_count(), 0);
+        while watched.strong_count() > 0 {
+            tokio::task::yield_now().await;
+        }
     }
 }
