@@ -440,7 +440,7 @@ where
                     break (result, true);
                 }
                 if place.as_ref().is_none_or(Place::is_gone) {
-                    direct.filter(|_| watch.is_asked()).into_iter().for_each(RawSocket::forgets);
+                    direct.filter(|_| watch.has_unsent()).into_iter().for_each(RawSocket::forgets);
                     tracing::debug!(peer = %peer.address, "a connection makes room for another");
                     return false;
                 }
@@ -622,7 +622,9 @@ mod tests {
             },
             stopped,
         ));
-        let mut stream = TcpStream::connect(address).await.unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut stream = socket.connect(address).await.unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         let mut read = vec![0; 1000];
         stream.read_exact(&mut read).await.unwrap();

@@ -80,11 +80,11 @@ pub(crate) struct Resting {
 impl Watch {
     /// hyper has made a request of a head: why to refuse it, if it is one that the gate refuses.
     pub(crate) fn request(&self) -> Option<Problem> {
+        // The answer before has gone, or will have: its request has a place of its own from now on.
+        self.is_flushed();
         let mut state = self.0.lock();
         state.requests += 1;
         state.under_way += 1;
-        // It has a place of its own from now on.
-        state.resting = None;
         if state.requests == state.heads { state.refusal.take() } else { None }
     }
 
@@ -93,6 +93,12 @@ impl Watch {
         let mut state = self.0.lock();
         state.under_way -= 1;
         state.resting = rests.filter(|_| !state.is_raw);
+    }
+
+    /// Whether an answer is not all with its client's system: it is made, or has not gone.
+    pub(crate) fn has_unsent(&self) -> bool {
+        let state = self.0.lock();
+        state.under_way > 0 || state.resting.is_some()
     }
 
     /// All that was written has gone to the system.
