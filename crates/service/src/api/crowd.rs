@@ -8,7 +8,7 @@
 //!  /hoop/* and /.well-known/hoop     256        256   the same
 //!  streams of events                 256        256   the oldest makes way: a browser connects anew
 //!  upgraded (WebSocket)              512        256   the one whose client has been silent the longest
-//!                              and     8         64   lists of uploads, two at most of one client: the same as for /hoop/*
+//!                              and     8        320   lists of uploads, two at most of one client: the same as for /hoop/*
 //! ```
 //!
 //! A list may be long, and is in memory until it has been sent. So few are made and sent at once. A client that reads

@@ -6,7 +6,7 @@
 //! Bounds: 256 readers (`crowd`), and as many that make way; eight of one owner (`streams`). A stream keeps
 //! [`SHOWN_MAX`] fingerprints of what it has told, and a document only until it is text. So a reader who has stopped reading holds one list as text
 //! ([`LIST_BYTES_MAX`](listing::LIST_BYTES_MAX), 512 KiB), later at most three events of 74 KiB, and 1,024 fingerprints
-//! in 64 KiB: less than 0.6 MiB. Eight of one owner hold less than 5 MiB, and all 256 less than 150 MiB, whatever their
+//! in 64 KiB: less than 0.6 MiB. Eight of one owner hold less than 5 MiB, and all 512 less than 300 MiB, whatever their
 //! notes are made of. Of all streams, four look at the store at once ([`Streams`](crate::api::streams::Streams)). One
 //! that has missed changes looks at its whole list, once in [`ALL_EVERY`] at most.
 
@@ -38,8 +38,8 @@ const PACE: Duration = Duration::from_secs(1);
 /// How often it looks at its whole list at most.
 const ALL_EVERY: Duration = Duration::from_secs(5);
 
-/// `GET /hoop/uploads` as a stream of events, for whoever asks. The connection has a place for a list, and has one for a
-/// stream once the list is there.
+/// `GET /hoop/uploads` as a stream of events, for whoever asks. Once it is known who that is, the connection has a place for
+/// a list, and one for a stream when the list is there.
 ///
 /// # Errors
 /// `origin-forbidden`, `sign-in-required`, `upstream-unreachable`, `too-many-requests`, or the store's.
@@ -53,6 +53,7 @@ pub async fn uploads(
     let caller = Caller::of(api, headers, address).await?;
     let tags = caller.user()?.to_vec();
     let slot = api.streams.enter(tags[0])?;
+    crowd::enter(place, Use::List, address).await?;
     // Subscribed before the first look, so that no change falls in between.
     let news = api.context.store.news();
     let entries = listing::all(api, &tags).await?;

@@ -149,7 +149,10 @@ fn usage(target: &Target, request: &Request<Incoming>) -> Use {
         Target::Application if proxy::wanted(request).is_some() => Use::Tunnel,
         Target::Application if crowd::is_events(headers.get(header::ACCEPT)) => Use::Events,
         Target::Application => Use::Application,
-        // A stream of events begins with a list.
+        // It asks who its user is, and then for a place for its first list.
+        Target::Uploads if request.method() == Method::GET && Representation::by(headers) == Representation::Events => {
+            Use::Own
+        }
         Target::Uploads if request.method() == Method::GET => Use::List,
         // A question that waits for news holds its connection as a stream of events does.
         Target::UploadOf(_) if request.method() == Method::GET && headers.contains_key("prefer") => Use::Events,

@@ -3,7 +3,7 @@
 //! Bounds: so many messages in all, and half of them from one address. When all places are taken, a message of the
 //! largest holder that is behind makes way (`hoop_http::Places`). It ends as if it had broken off, and its complete
 //! records are kept. So slow messages of one or two addresses keep out nobody. Whoever finds no place waits for one for
-//! [`WAIT_MAX`], and as many wait as there are places: a gateway that is told to come again leaves the service alone for
+//! [`WAIT_MAX`], and half as many wait as there are places: a gateway that is told to come again leaves the service alone for
 //! longer.
 
 use hoop_http::{Place, Places, Share};
@@ -26,7 +26,7 @@ pub struct Intakes {
 impl Intakes {
     /// Room for `max` at once.
     pub fn new(max: usize) -> Arc<Self> {
-        let share = Share { of_one: Some(max.div_ceil(2)), ..Share::of(max).waits(max) };
+        let share = Share { of_one: Some(max.div_ceil(2)), ..Share::of(max).waits(max.div_ceil(2)) };
         let tasks_max = max.saturating_mul(2).min(Semaphore::MAX_PERMITS);
         Arc::new(Self { places: Places::new(vec![share]), tasks: Arc::new(Semaphore::new(tasks_max)), tasks_max })
     }
