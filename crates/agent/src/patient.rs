@@ -65,9 +65,14 @@ impl PatientUrl {
     pub(crate) fn is_passed_by(&self, seen: &[EntrustedHost]) -> Option<String> {
         let (host, port) = (self.0.host_str()?, self.0.port_or_known_default()?);
         let is_seen = self.0.scheme() == "http" || seen.iter().any(|seen| seen.covers(host, port));
+        let trusted = if port == 443 { host.to_owned() } else { format!("{host}:{port}") };
+        // Not every host may have an authority.
+        let advice = trusted.parse::<EntrustedHost>().map_or(String::new(), |_| {
+            format!(": make an authority for it (hoop agent trust {trusted}), and name it with --authority")
+        });
         (!is_seen).then(|| {
             format!(
-                "uploads to {} are patient only where a program names that URL to the agent; curl and browsers make a tunnel, which the agent does not see: make an authority for it (hoop agent trust {host}), and name it with --authority",
+                "uploads to {} are patient only where a program names that URL to the agent; curl and browsers make a tunnel, which the agent does not see{advice}",
                 self.0
             )
         })
@@ -365,6 +370,9 @@ mod tests {
         };
         let words = told("https://photos.example/api", &["docs.example", "photos.example:8443"]).unwrap();
         assert!(words.contains("https://photos.example/api") && words.contains("hoop agent trust photos.example"));
+        let words = told("https://photos.example:8443/", &["photos.example"]).unwrap();
+        assert!(words.contains("hoop agent trust photos.example:8443)"), "{words}");
+        assert!(!told("https://192.0.2.7/", &[]).unwrap().contains("hoop agent trust"));
         assert_eq!(told("https://www.photos.example/api", &["photos.example"]), None);
         assert_eq!(told("http://photos.lan/api", &[]), None);
     }
