@@ -129,6 +129,9 @@ fn fields_go_to_the_server_that_was_asked_and_to_no_other() {
     assert_eq!((code, world.read("elsewhere")), (0, String::new()), "{told}");
     let (code, told) = world.get(&["/who"], &["-H", "Cookie: session=alice"]);
     assert!(code == 2 && told.contains("-H @FILE"), "{told}");
+    fs::write(world.path().join("list"), "http://other.example/x\n").unwrap();
+    let (code, told) = world.get(&["/hello"], &["-H", "@secrets", "-i", "list"]);
+    assert!(code == 2 && told.contains("is for one server"), "{told}");
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub struct GetFlags {
     /// Download this many files at once
     #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
-    /// Send this field, too, such as 'Accept-Language: de', or all of a file that has one in each line (@FILE), to the server of the URL alone; may be given several times. Secrets
+    /// Send this field, too, such as 'Accept-Language: de', or all of a file that has one in each line (@FILE), to the server of the URLs alone; may be given several times. Secrets
     /// such as Cookie belong into a file
     #[arg(short = 'H', long = "header", value_name = "FIELD")]
     headers: Vec<String>,
@@ -115,7 +115,6 @@ pub fn run(flags: GetFlags) -> Result<Exit, Failure> {
 
 /// What is to be downloaded, and where to.
 fn jobs(flags: &GetFlags, mode: u32) -> Result<Vec<Job>, Failure> {
-    let fields = Fields::of(&flags.headers)?;
     let mut urls = flags.urls.clone();
     if let Some(path) = &flags.input_file {
         let listed =
@@ -132,17 +131,21 @@ fn jobs(flags: &GetFlags, mode: u32) -> Result<Vec<Job>, Failure> {
             "--output needs a file: what is written to the standard output cannot be continued",
         ));
     }
-    let mut targets = HashSet::new();
-    urls.iter()
-        .map(|text| {
-            let url = parse(text)?;
+    let fields = Fields::of(&flags.headers)?;
+    let urls = urls.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
+    if !flags.headers.is_empty() && urls.iter().any(|url| url.origin() != urls[0].origin()) {
+        return Err(Failure::usage("--header is for one server, and the URLs are of several"));
+    }
+    let (mut targets, is_one) = (HashSet::new(), urls.len() == 1);
+    urls.into_iter()
+        .map(|url| {
             let target = flags.output.clone().unwrap_or_else(|| flags.dir.join(target::name(&url)));
             if !targets.insert(target.clone()) {
                 return Err(Failure::usage(format!("two URLs would be saved as {}", target.display())));
             }
             if flags.output.is_none() && !flags.continues && target.exists() {
                 let there = format!("{} is there already", target.display());
-                if urls.len() > 1 {
+                if !is_one {
                     // It is one of those that were downloaded before the list was interrupted.
                     if !flags.quiet {
                         eprintln!("{there}");
