@@ -160,9 +160,12 @@ async fn a_change_among_hundreds_of_others_is_told_once() {
     let mut alice = Stream::open(&sidecar, COOKIE).await;
     assert_eq!(alice.event().await.0, "uploads");
     note(&hers, "among others").await;
-    for number in 0..400 {
-        note(&his, &number.to_string()).await;
-    }
+    let many = async |part: u32| {
+        for number in 0..100 {
+            note(&his, &format!("{part}.{number}")).await;
+        }
+    };
+    tokio::join!(many(0), many(1), many(2), many(3));
     let (name, entry) = alice.event().await;
     assert_eq!((name.as_str(), &entry["caption"]), ("upload", &"among others".into()));
     note(&hers, "afterwards").await;
