@@ -63,7 +63,7 @@ pub struct GetFlags {
     #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
     /// Send this field, too, such as 'Accept-Language: de', or all of a file that has one in each line (@FILE), to the server of the URLs alone; may be given several times. Secrets
-    /// such as Cookie belong into a file
+    /// such as Cookie belong in a file
     #[arg(short = 'H', long = "header", value_name = "FIELD")]
     headers: Vec<String>,
     /// Trust the certificate in this PEM file, too, for https; may be given several times

@@ -4,9 +4,9 @@
 //! most one a second for each upload.
 //!
 //! Bounds: 256 readers (`crowd`), and as many that make way; eight of one owner (`streams`). A stream keeps
-//! [`SHOWN_MAX`] fingerprints of what it has told, and a document only until it is text. So a reader who has stopped reading holds one list as text
-//! ([`LIST_BYTES_MAX`](listing::LIST_BYTES_MAX), 512 KiB), later at most three events of 74 KiB, and 1,024 fingerprints
-//! in 64 KiB: less than 0.6 MiB. Eight of one owner hold less than 5 MiB, and all 512 less than 300 MiB, whatever their
+//! [`SHOWN_MAX`] fingerprints of what it has told, and a document only until it is text. So a reader who has stopped
+//! reading holds one list as text ([`LIST_BYTES_MAX`](listing::LIST_BYTES_MAX), 512 KiB), later at most three events of
+//! 74 KiB, and 1,024 fingerprints in 64 KiB: less than 0.6 MiB. Eight of one owner hold less than 5 MiB, and all 512 less than 300 MiB, whatever their
 //! notes are made of. Of all streams, four look at the store at once ([`Streams`](crate::api::streams::Streams)). One
 //! that has missed changes looks at its whole list, once in [`ALL_EVERY`] at most.
 
