@@ -72,19 +72,22 @@ def serve(client, name, target, half, passed):
                 if one is server:
                     before, passed[0] = passed[0], passed[0] + len(data)
                     if before < half <= passed[0]:
-                        print('halfway', name)
+                        # In one write: another thread's line must not come in between.
+                        sys.stdout.write(f'halfway {name}\n')
                         while not os.path.exists(f'{folder}/{name}.go'): time.sleep(0.02)
                         if open(f'{folder}/{name}.go').read() == 'reset': return close(True)
                 other.sendall(data)
     except OSError: pass
     close(False)
-def listen(name, port, target, half):
-    passed, listener = [0], socket.create_server(('', int(port)))
+def listen(listener, name, target, half):
+    passed = [0]
     while True:
         client, _ = listener.accept()
         threading.Thread(target=serve, args=(client, name, int(target), int(half), passed), daemon=True).start()
 for gate in sys.argv[2:]:
-    threading.Thread(target=listen, args=gate.split(':'), daemon=True).start()
+    name, port, target, half = gate.split(':')
+    listener = socket.create_server(('', int(port)))
+    threading.Thread(target=listen, args=(listener, name, target, half), daemon=True).start()
 print('the gates are there')
 time.sleep(3600)
 "#;
@@ -534,9 +537,10 @@ impl Batch<'_> {
     /// Waits until each is in its middle.
     fn halfway(self) -> Self {
         for Running { case, log, .. } in &self.running {
-            let halfway = self.gate.wait_for(&format!("halfway {}", case.name), PATIENCE);
-            let log = || fs::read_to_string(log).unwrap();
-            assert!(halfway.is_some(), "{} does not come to its middle: {}", case.name, log());
+            let says = format!("halfway {}", case.name);
+            let halfway = self.gate.wait_for_matching(PATIENCE, |line| line == says);
+            let told = || format!("{}\nthe gate: {}", fs::read_to_string(log).unwrap(), self.gate.text());
+            assert!(halfway.is_some(), "{} does not come to its middle: {}", case.name, told());
         }
         self
     }
