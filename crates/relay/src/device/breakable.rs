@@ -38,11 +38,13 @@ impl Breakable {
         let len = loop {
             socket.readable().await?;
             let looked = socket.try_io(Interest::READABLE, || {
+                // Asked first: what comes before the end is seen then.
+                let is_at_end = is_at_end(&socket)?;
                 let seen = recv(&socket, &mut line[..], RecvFlags::PEEK | RecvFlags::DONTWAIT)?.0;
                 match line[..seen].iter().position(|byte| *byte == b'\n') {
                     Some(end) => Ok(end),
                     None if seen > longest => Err(io::ErrorKind::InvalidData.into()),
-                    None if seen == 0 || is_at_end(&socket)? => Err(io::ErrorKind::UnexpectedEof.into()),
+                    None if seen == 0 || is_at_end => Err(io::ErrorKind::UnexpectedEof.into()),
                     None => Err(io::ErrorKind::WouldBlock.into()),
                 }
             });
@@ -91,15 +93,24 @@ impl Breakable {
         let _ = recv(&self.socket, &mut [0; 1][..], RecvFlags::DONTWAIT);
     }
 
+    /// How many bytes have come beyond the one that is left, as far as there is room for them.
+    fn new_bytes(&self, room: usize) -> io::Result<usize> {
+        let waiting = usize::try_from(ioctl_fionread(&self.socket)?).unwrap_or(usize::MAX);
+        Ok(waiting.saturating_sub(1).min(room))
+    }
+
     /// Takes what has come beyond the byte that is left, and leaves the last one.
     fn take(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let waiting = usize::try_from(ioctl_fionread(&self.socket)?).unwrap_or(usize::MAX);
-        let new = waiting.saturating_sub(1).min(buffer.len());
+        let mut new = self.new_bytes(buffer.len())?;
         if new == 0 {
-            return match is_at_end(&self.socket)? {
-                true => self.socket.take_error()?.map_or(Ok(0), Err),
-                false => Err(io::ErrorKind::WouldBlock.into()),
-            };
+            if !is_at_end(&self.socket)? {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            // What the program wrote before it ended may have come since the first look.
+            new = self.new_bytes(buffer.len())?;
+            if new == 0 {
+                return self.socket.take_error()?.map_or(Ok(0), Err);
+            }
         }
         let mut left = [0; 1];
         let (all_but_last, _) = buffer.split_at_mut(new - 1);
@@ -239,6 +250,38 @@ mod tests {
             }
             assert!(come == wanted[..len], "{pieces}, {room}");
             drop(writing.await.unwrap());
+        }
+    }
+
+    /// On a thread of its own, so that it ends at any moment of ours.
+    #[tokio::test]
+    async fn what_a_program_writes_just_before_its_end_is_read() {
+        for _ in 0..20_000 {
+            let (program, ours) = std::os::unix::net::UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let ours = UnixStream::from_std(ours).unwrap();
+            let started = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    use std::io::Write as _;
+                    (&program).write_all(b"\n").unwrap();
+                    started.wait();
+                    (&program).write_all(b"all").unwrap();
+                    program.shutdown(std::net::Shutdown::Write).unwrap();
+                });
+                started.wait();
+                let ours = Breakable { socket: ours };
+                let mut come = Vec::new();
+                loop {
+                    let mut buffer = [0; 8];
+                    match Breakable::take(&ours, &mut buffer) {
+                        Ok(0) => break,
+                        Ok(bytes) => come.extend_from_slice(&buffer[..bytes]),
+                        Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+                    }
+                }
+                assert_eq!(come, b"all");
+            });
         }
     }
 
