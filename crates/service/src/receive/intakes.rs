@@ -18,7 +18,8 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// The messages that are being taken.
 pub struct Intakes {
     places: Arc<Places>,
-    /// Twice as many tasks as places: a message that makes way takes a moment to end, and nobody waits for that.
+    /// Those that have a place or wait for one, and as many as there are places that make way: a message takes a moment to
+    /// end, and nobody waits for that.
     tasks: Arc<Semaphore>,
     tasks_max: usize,
 }
@@ -26,24 +27,26 @@ pub struct Intakes {
 impl Intakes {
     /// Room for `max` at once.
     pub fn new(max: usize) -> Arc<Self> {
-        let share = Share { of_one: Some(max.div_ceil(2)), ..Share::of(max).waits(max.div_ceil(2)) };
-        let tasks_max = max.saturating_mul(2).min(Semaphore::MAX_PERMITS);
+        let waits = max.div_ceil(2);
+        let share = Share { of_one: Some(max.div_ceil(2)), ..Share::of(max).waits(waits) };
+        let tasks_max = max.saturating_mul(2).saturating_add(waits).min(Semaphore::MAX_PERMITS);
         Arc::new(Self { places: Places::new(vec![share]), tasks: Arc::new(Semaphore::new(tasks_max)), tasks_max })
     }
 
-    /// The most messages that are taken at once, with those that make way.
+    /// The most messages at once, with those that make way or wait.
     pub const fn max(&self) -> usize {
         self.tasks_max
     }
 
     /// A slot for a message of `sender`, if there is one for it soon.
     pub async fn begin(&self, sender: IpAddr) -> Option<Slot> {
-        let place = self.places.entered_within(0, sender, WAIT_MAX).await?;
+        // First, so that nobody makes way for a message that cannot begin.
         let permit = self.tasks.clone().try_acquire_owned().ok()?;
+        let place = self.places.entered_within(0, sender, WAIT_MAX).await?;
         Some(Slot { place, _permit: permit })
     }
 
-    /// Returns once no message is being taken.
+    /// Returns once no message is being taken, and none waits.
     pub async fn done(&self) {
         let all = u32::try_from(self.tasks_max).unwrap_or(u32::MAX);
         // It is never closed.
@@ -81,6 +84,27 @@ mod tests {
         drop((held, others, third));
         intakes.done().await;
         assert_eq!(intakes.places.taken(0), 0);
+    }
+
+    /// A disk that stalls has those that make way end late.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_makes_way_for_a_message_that_cannot_begin() {
+        let (intakes, one) = (Intakes::new(4), IpAddr::from([10, 0, 0, 1]));
+        let held = [intakes.begin(one).await.unwrap(), intakes.begin(one).await.unwrap()];
+        let other = intakes.begin(IpAddr::from([10, 0, 1, 1])).await.unwrap();
+        let last = intakes.begin(IpAddr::from([10, 0, 2, 1])).await.unwrap();
+        let left = intakes.tasks.available_permits();
+        let ending = intakes.tasks.clone().try_acquire_many_owned(u32::try_from(left).unwrap()).unwrap();
+        assert!(intakes.begin(IpAddr::from([10, 0, 3, 1])).await.is_none());
+        let told = async {
+            tokio::select! {
+                () = held[0].place.makes_way() => {}
+                () = held[1].place.makes_way() => {}
+            }
+        };
+        assert!(tokio::time::timeout(WAIT_MAX, told).await.is_err());
+        drop((ending, other, last, held));
+        intakes.done().await;
     }
 
     /// A gateway shares its address with many that come again at once.
