@@ -14,6 +14,7 @@ use hoop_endpoint::DeviceId;
 use hoop_http::to_try;
 use hoop_units::{Here, Prefix};
 use if_addrs::IfAddr;
+use rustix::net::sockopt;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -24,6 +25,12 @@ use tokio::time::timeout;
 
 /// How long a destination has to take a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
+
+/// After so long without a byte a destination is asked whether it is still there, so often, and so many times (RFC 9293 §3.8.4). Programs cannot ask for that through a tunnel, and one
+/// that only reads would wait for ever for a machine that is gone.
+const PROBE_AFTER: Duration = Duration::from_secs(120);
+const PROBE_EVERY: Duration = Duration::from_secs(15);
+const PROBES: u32 = 8;
 
 /// How long a lookup may take before it counts as slow: a resolver that loses a question asks again after five seconds, and others answer within one.
 const SLOW_AFTER: Duration = Duration::from_secs(2);
@@ -216,6 +223,10 @@ async fn connect_socket(address: SocketAddr, is_wide: bool) -> io::Result<TcpStr
         socket.set_recv_buffer_size(NARROW_BYTES)?;
         socket.set_send_buffer_size(NARROW_BYTES)?;
     }
+    sockopt::set_socket_keepalive(&socket, true)?;
+    sockopt::set_tcp_keepidle(&socket, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(&socket, PROBE_EVERY)?;
+    sockopt::set_tcp_keepcnt(&socket, PROBES)?;
     socket.connect(address).await
 }
 
@@ -373,6 +384,18 @@ mod tests {
         assert!(unread <= 2 * NARROW_BYTES as usize, "{unread} bytes lie in the kernel");
         let untaken = untaken_of_narrow().await;
         assert!(untaken <= 3 * NARROW_BYTES as usize, "{untaken} bytes lie in the kernel");
+    }
+
+    #[tokio::test]
+    async fn a_destination_that_says_nothing_is_probed() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        for is_wide in [true, false] {
+            let stream = connect_socket(listener.local_addr().unwrap(), is_wide).await.unwrap();
+            assert!(sockopt::socket_keepalive(&stream).unwrap());
+            assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), PROBE_AFTER);
+            assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), PROBE_EVERY);
+            assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), PROBES);
+        }
     }
 
     /// How much is written to a destination that takes little, and then nothing.
