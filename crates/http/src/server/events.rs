@@ -234,8 +234,11 @@ mod tests {
         frame(&mut body).await.unwrap();
         assert_eq!(watched.strong_count(), 1);
         drop(body);
-        while watched.strong_count() > 0 {
-            tokio::task::yield_now().await;
-        }
+        let is_given_back = async {
+            while watched.strong_count() > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(10), is_given_back).await.expect("the writer's task ends");
     }
 }

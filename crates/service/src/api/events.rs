@@ -8,7 +8,7 @@
 //! reading holds one list as text ([`LIST_BYTES_MAX`](listing::LIST_BYTES_MAX), 512 KiB), later at most three events of
 //! 74 KiB, and 1,024 fingerprints in 64 KiB: less than 0.6 MiB. Eight of one owner hold less than 5 MiB, and all 512 less than 300 MiB, whatever their
 //! notes are made of. Of all streams, four look at the store at once ([`Streams`](crate::api::streams::Streams)). One
-//! that has missed changes looks at its whole list, once in [`ALL_EVERY`] at most.
+//! that has missed changes looks at its whole list, once in [`ALL_EVERY`] at most, and one stream does so at a time.
 
 use crate::api::Api;
 use crate::api::caller::Caller;
@@ -17,7 +17,7 @@ use crate::api::guard;
 use crate::api::listing::{self, Entry};
 use crate::model::{State, Tag};
 use crate::store::News;
-use hoop_http::{Body, Event, Events, Place, Problem, Shutdown};
+use hoop_http::{Body, Code, Event, Events, Place, Problem, Shutdown};
 use hoop_units::UploadId;
 use http::{HeaderMap, Response};
 use serde_json::Value;
@@ -135,17 +135,23 @@ impl Watch {
         loop {
             pace.tick().await;
             let mut ids = self.changed().await;
-            if self.has_missed && self.looked.elapsed() >= ALL_EVERY {
+            let is_due = self.has_missed && self.looked.elapsed() >= ALL_EVERY;
+            if let Some(turn) = is_due.then(|| self.api.streams.look_at_all()).flatten() {
                 (self.has_missed, self.looked) = (false, Instant::now());
-                let turn = self.api.streams.look().await;
-                let entries = listing::all(&self.api, &self.tags).await?;
+                let entries = listing::all(&self.api, &self.tags).await;
                 drop(turn);
-                ids.extend(entries.iter().filter(|entry| self.shown.would_be_news(entry)).map(Entry::id));
+                match entries {
+                    Ok(entries) => {
+                        ids.extend(entries.iter().filter(|entry| self.shown.would_be_news(entry)).map(Entry::id));
+                    }
+                    // Ended, it would come again and ask for its list at once.
+                    Err(problem) if problem.code == Code::TooManyRequests => self.has_missed = true,
+                    Err(problem) => return Err(problem),
+                }
             }
             for id in ids {
                 let turn = self.api.streams.look().await;
-                let entry = listing::one(&self.api, &self.tags, id).await?;
-                drop(turn);
+                let entry = listing::one(&self.api, &self.tags, id, turn).await?;
                 let news = entry.filter(|entry| self.shown.is_news(entry));
                 // While it waits for a slow reader, it holds the event alone.
                 let Some(event) = news.map(|entry| Event::new("upload", &entry.document())) else { continue };

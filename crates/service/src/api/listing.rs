@@ -14,6 +14,7 @@ use hoop_units::{UnixTime, UploadId};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The most uploads that a list has (`docs/protocol.md` §7).
 pub const LIST_MAX: usize = 100;
@@ -198,12 +199,13 @@ pub async fn all(api: &Api, tags: &[Tag]) -> Result<Vec<Entry>, Problem> {
     Ok(entries)
 }
 
-/// One upload, if it has one of these tags.
+/// One upload, if it has one of these tags. `turn` is given back once the store has been looked at, even if nobody waits
+/// for that any more.
 ///
 /// # Errors
 /// The store's.
-pub async fn one(api: &Api, tags: &[Tag], id: UploadId) -> Result<Option<Entry>, Problem> {
-    Ok(known(api, id).await?.filter(|entry| entry.is_of(tags)))
+pub async fn one(api: &Api, tags: &[Tag], id: UploadId, turn: OwnedSemaphorePermit) -> Result<Option<Entry>, Problem> {
+    Ok(known_in(api, id, turn).await?.filter(|entry| entry.is_of(tags)))
 }
 
 /// One upload, whoever's it is, as it comes in.
@@ -211,8 +213,14 @@ pub async fn one(api: &Api, tags: &[Tag], id: UploadId) -> Result<Option<Entry>,
 /// # Errors
 /// The store's.
 pub async fn known(api: &Api, id: UploadId) -> Result<Option<Entry>, Problem> {
+    known_in(api, id, ()).await
+}
+
+/// The same; `held` is dropped once the store has been looked at.
+async fn known_in(api: &Api, id: UploadId, held: impl Send + 'static) -> Result<Option<Entry>, Problem> {
     let coming = api.receive.in_flight.coming_of(id, api.context.clock.unix()).await;
     let entry = api.context.store.with(move |index| {
+        let _held = held;
         let marked = index.marked(id)?;
         Ok(match index.load(id)? {
             Some(upload) => Some(Entry::of(upload, marked)),

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 /// Streams at once, with those that end just now. Each has a place among those for streams (`crowd`), and there are half as
 /// many of these: whoever comes gets the place of another, whose stream takes a moment to end.
@@ -19,15 +19,19 @@ const STREAMS_OF_ONE_MAX: usize = 8;
 /// wait for none of that.
 const LOOKS_MAX: usize = 4;
 
+/// Streams that look at their whole lists at once: they share the turns for lists with everybody who asks for one.
+const LISTS_MAX: usize = 1;
+
 /// Who reads: how many streams each owner has.
 pub struct Streams {
     open: Mutex<BTreeMap<Tag, usize>>,
-    looks: Semaphore,
+    looks: Arc<Semaphore>,
+    lists: Semaphore,
 }
 
 impl Default for Streams {
     fn default() -> Self {
-        Self { open: Mutex::default(), looks: Semaphore::new(LOOKS_MAX) }
+        Self { open: Mutex::default(), looks: Arc::new(Semaphore::new(LOOKS_MAX)), lists: Semaphore::new(LISTS_MAX) }
     }
 }
 
@@ -53,9 +57,14 @@ impl Streams {
         Ok(Slot { streams: self.clone(), tag })
     }
 
-    /// A turn to look at the store.
-    pub async fn look(&self) -> SemaphorePermit<'_> {
-        self.looks.acquire().await.expect("it is never closed")
+    /// A turn to look at one upload. It is for the call that looks, which goes on when its stream has ended.
+    pub async fn look(&self) -> OwnedSemaphorePermit {
+        self.looks.clone().acquire_owned().await.expect("it is never closed")
+    }
+
+    /// A turn to look at a whole list, if no other stream has it.
+    pub fn look_at_all(&self) -> Option<SemaphorePermit<'_>> {
+        self.lists.try_acquire().ok()
     }
 }
 
