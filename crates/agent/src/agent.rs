@@ -159,7 +159,7 @@ impl Agent {
             exchanges: Exchanges::default(),
             uploads: Default::default(),
         };
-        let local = Local { link: link.clone(), listing, relay, address, tun: report };
+        let local = Local { link: link.clone(), listing, patient: Arc::default(), relay, address, tun: report };
         let authority = config.authority.as_ref().map(|file| Authority::open(file, AuthorityFile::now()));
         let authority = match authority.transpose() {
             // Programs go by themselves as they did before, and all others as ever.
@@ -181,7 +181,12 @@ impl Agent {
         let seen = authority.as_ref().map_or(&[][..], |(_, hosts)| &hosts.0);
         let urls = config.patient.iter().flat_map(|patient| &patient.urls);
         urls.filter_map(|url| url.is_passed_by(seen)).for_each(|words| dialer.connector.say(words));
-        let patient = config.patient.as_ref().map(Patient::open).transpose()?.map(Arc::new);
+        let patient = config
+            .patient
+            .as_ref()
+            .map(|patient| Patient::open(patient, local.patient.clone()))
+            .transpose()?
+            .map(Arc::new);
         let proxy = Arc::new(Proxy { dialer: Arc::new(dialer), local, entrusted, authority, patient });
         let guests = Arc::new(Guests { users, owners: Arc::default() });
         Ok(Self { listener, link, proxy, guests, address, runs, tun })

@@ -1,7 +1,7 @@
 //! A proxy on loopback whose connections are flows: an [`Agent`] takes what programs ask of it, by HTTP or SOCKS5, and a relay connects to where they
 //! want to go, or makes their requests. A connection outlives the network below it, as with `hoop run`, for each program that can use a proxy.
 //!
-//! Rooms, each importing only those before it: `owner`, `guests`, `socket`, `destination`, `entrusted`, `authority`, `failure`, `socks`, `tunnel`, `tun`, `local`, `patient`, `question`, `upload`, `exchange`, `forward`, `spoken`, `entrusting`, `proxy`, `agent`.
+//! Rooms, each importing only those before it: `owner`, `guests`, `socket`, `destination`, `entrusted`, `authority`, `failure`, `socks`, `tunnel`, `tun`, `patient_report`, `local`, `patient`, `question`, `upload`, `exchange`, `forward`, `spoken`, `entrusting`, `proxy`, `agent`.
 
 mod agent;
 mod authority;
@@ -15,6 +15,7 @@ mod guests;
 mod local;
 mod owner;
 mod patient;
+mod patient_report;
 mod proxy;
 mod question;
 mod socket;
@@ -30,6 +31,7 @@ pub use entrusted::{EntrustedHost, NoHost};
 pub use local::title;
 pub use owner::Owners;
 pub use patient::{NoUrl, PatientConfig, PatientError, PatientUrl};
+pub use patient_report::{PatientReport, PatientStage};
 pub use tun::{TunConfig, TunError, TunReport};
 
 /// The example of the README compiles.

@@ -1,5 +1,6 @@
 //! What the agent says about itself, to programs of this machine: how browsers find it, and what it carries.
 
+use crate::patient_report::{PatientListing, PatientReport};
 use crate::tun::TunReport;
 use hoop_http::{Body, full};
 use hoop_relay::Link;
@@ -26,6 +27,7 @@ const DIRECT: [(&str, &str); 5] = [
 pub(crate) struct Local {
     pub(crate) link: Arc<Link>,
     pub(crate) listing: Arc<Listing>,
+    pub(crate) patient: Arc<PatientListing>,
     /// The relay, for people.
     pub(crate) relay: String,
     pub(crate) address: SocketAddr,
@@ -41,6 +43,8 @@ struct Status<'a> {
     tun: Option<&'a TunReport>,
     #[serde(flatten)]
     report: Report,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    patient: Vec<PatientReport>,
 }
 
 impl Local {
@@ -67,7 +71,8 @@ impl Local {
         match path {
             "/" => text(StatusCode::OK, &format!("{}\n", self.status().trim_end())),
             "/status.json" => {
-                let status = Status { relay: &self.relay, tun: self.tun.as_ref(), report: self.report() };
+                let (report, patient) = (self.report(), self.patient.reports());
+                let status = Status { relay: &self.relay, tun: self.tun.as_ref(), report, patient };
                 let json = serde_json::to_vec(&status).unwrap_or_default();
                 typed(StatusCode::OK, "application/json", json)
             }
@@ -82,7 +87,8 @@ impl Local {
 
     /// What is carried, in lines.
     fn status(&self) -> String {
-        format!("{}{}", title(self.address, self.tun.as_ref(), &self.relay), self.report())
+        let patient: String = self.patient.reports().iter().map(ToString::to_string).collect();
+        format!("{}{}{patient}", title(self.address, self.tun.as_ref(), &self.relay), self.report())
     }
 }
 

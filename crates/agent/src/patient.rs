@@ -4,6 +4,7 @@
 
 use crate::entrusted::EntrustedHost;
 use crate::local::text;
+use crate::patient_report::{ListedUpload, PatientListing, PatientStage};
 use bytes::Bytes;
 use hoop_client::{
     Client, ClientConfig, Content, Credentials, Event, Outcome, Payload, PushError, PushOptions, TicketsError, Upload,
@@ -123,6 +124,7 @@ pub(crate) struct Patient {
     folder: PathBuf,
     /// Those of each origin, so that one that does not answer keeps nobody waiting for another.
     origins: HashMap<Origin, Places>,
+    listing: Arc<PatientListing>,
 }
 
 /// How many uploads an origin may have.
@@ -162,7 +164,7 @@ enum NotTaken {
 
 impl Patient {
     /// Begins anew: what an agent left that was killed is removed.
-    pub(crate) fn open(config: &PatientConfig) -> Result<Self, PatientError> {
+    pub(crate) fn open(config: &PatientConfig, listing: Arc<PatientListing>) -> Result<Self, PatientError> {
         let state = config.client.state_dir.as_ref().ok_or(PatientError::NoFolder)?;
         let folder = state.join("patient");
         // It has keys.
@@ -179,7 +181,7 @@ impl Patient {
         let client = Client::new(config.client.clone())?;
         let (urls, trust_new_gateway) = (config.urls.clone(), config.trust_new_gateway);
         let origins = urls.iter().map(|PatientUrl(url)| (url.origin(), Places::new())).collect();
-        Ok(Self { urls, client, trust_new_gateway, folder, origins })
+        Ok(Self { urls, client, trust_new_gateway, folder, origins, listing })
     }
 
     /// Where a request goes, if it is a patient upload.
@@ -198,13 +200,16 @@ impl Patient {
     ) -> Response<Body> {
         let places = self.origins.get(&url.origin()).cloned().unwrap_or_else(Places::new);
         let Ok(kept_place) = places.kept.clone().try_acquire_owned() else { return refused(&url, &NotTaken::TooMany) };
-        let kept = match Kept::body(&self.folder, &url, request).await {
+        let listed = self.listing.add(&url);
+        let kept = match Kept::body(&self.folder, &url, request, &listed).await {
             Ok(kept) => kept,
             Err(why) => return refused(&url, &why),
         };
         let (patient, to) = (self.clone(), url.clone());
         let handing = tokio::spawn(async move {
+            listed.is(PatientStage::Waiting);
             let place = places.sent.acquire_owned().await;
+            listed.is(PatientStage::Sending { sent: 0, total: 0 });
             let now = patient.client.config().clock.unix();
             let deadline = deadline.map(|deadline| Duration::from_secs(deadline.0.saturating_sub(now.0).into()));
             let trust_new_gateway = patient.trust_new_gateway;
@@ -213,7 +218,12 @@ impl Patient {
             // What is stored is only followed, which may take hours.
             let place = Mutex::new(Some(place));
             let on_event = move |event| match event {
-                Event::Stored { .. } => drop(place.lock().take()),
+                Event::Stored { .. } => {
+                    drop(place.lock().take());
+                    listed.is(PatientStage::Stored);
+                }
+                Event::Progress { sent, total } => listed.is(PatientStage::Sending { sent, total }),
+                Event::Broken { reason } => listed.waits_since(reason),
                 Event::Way { way, because: Some(why) } => {
                     tracing::warn!(way = way.name(), "a patient upload goes by this way: {}", plain::line(&why));
                 }
@@ -252,7 +262,12 @@ struct Kept {
 
 impl Kept {
     /// Writes a request's body down.
-    async fn body(among: &Path, url: &Url, request: Request<Incoming>) -> Result<Self, NotTaken> {
+    async fn body(
+        among: &Path,
+        url: &Url,
+        request: Request<Incoming>,
+        listed: &ListedUpload,
+    ) -> Result<Self, NotTaken> {
         let announced = http_body::Body::size_hint(request.body()).lower();
         has_room(among, announced)?;
         let folder = among.join(hex(hoop_http::Rng.bytes::<8>()));
@@ -274,6 +289,7 @@ impl Kept {
                 unlooked = 0;
             }
             file.write_all(&data).await.map_err(NotTaken::Disk)?;
+            listed.comes(data.len() as u64);
         }
         file.flush().await.map_err(NotTaken::Disk)?;
         Ok(kept)

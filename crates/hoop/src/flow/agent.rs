@@ -15,7 +15,8 @@ use crate::server::{
 };
 use clap::{Args, Subcommand};
 use hoop_agent::{
-    Agent, AgentConfig, AgentError, DEFAULT_ADDRESS, EntrustedHost, TunConfig, TunError, TunReport, title,
+    Agent, AgentConfig, AgentError, DEFAULT_ADDRESS, EntrustedHost, PatientReport, TunConfig, TunError, TunReport,
+    title,
 };
 use hoop_relay::preload::{PreloadServer, STATUS};
 use hoop_relay::status::Report;
@@ -214,6 +215,8 @@ struct Status {
     tun: Option<TunReport>,
     #[serde(flatten)]
     report: Report,
+    #[serde(default)]
+    patient: Vec<PatientReport>,
 }
 
 fn status(flags: &StatusFlags) -> Result<Exit, Failure> {
@@ -224,6 +227,7 @@ fn status(flags: &StatusFlags) -> Result<Exit, Failure> {
         println!("{}", String::from_utf8_lossy(&json).trim_end());
         return Ok(Exit::Done);
     }
-    print!("{}{}", title(agent, status.tun.as_ref(), &status.relay), status.report);
+    let patient: String = status.patient.iter().map(ToString::to_string).collect();
+    print!("{}{}{patient}", title(agent, status.tun.as_ref(), &status.relay), status.report);
     Ok(Exit::Done)
 }

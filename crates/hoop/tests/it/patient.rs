@@ -162,6 +162,12 @@ fn a_service_that_does_not_answer_has_its_share_and_keeps_no_other_waiting() {
         refused = answers.count();
         (refused == BEYOND && world.kept() == 64).then_some(())
     });
+    let told = run(world.path(), &["agent", "status", "--agent", &agent.to_string()]).exits(0);
+    let (waiting, sending) = ("1 bytes, behind others to this service\n", "1 bytes, looking for its way");
+    let count = |words: &str| told.out.matches(words).count();
+    assert_eq!((count(&format!("  upload to {dead}: for ")), count(waiting), count(sending)), (64, 56, 8), "{told}");
+    let json = run(world.path(), &["agent", "status", "--json", "--agent", &agent.to_string()]).exits(0).json();
+    assert_eq!((&json["patient"][63]["stage"], &json["patient"][63]["bytes"]), (&"waiting".into(), &1.into()));
     drop(programs);
     let (status, receipt) = post(agent, &world.path().join("file"), &format!("{}/up", service.url), &[]);
     assert_eq!(status, 202, "{receipt}");
