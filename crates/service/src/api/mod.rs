@@ -37,6 +37,9 @@ use std::sync::atomic::AtomicU64;
 use streams::Streams;
 use tokio::sync::{Semaphore, watch};
 
+/// Acts of owners that are done at once.
+const ACTS_MAX: usize = 64;
+
 /// What answers requests for the service's own paths.
 pub struct Api {
     /// What all rooms share.
@@ -55,6 +58,8 @@ pub struct Api {
     pub lists: Arc<Semaphore>,
     /// Tickets that were issued since the service began.
     pub tickets: AtomicU64,
+    /// Acts of owners that may still be begun: each is done to its end, whoever has left.
+    pub acts_at_once: Arc<Semaphore>,
     /// Has a receiver for each act that is being done.
     pub acts: watch::Sender<()>,
 }
@@ -71,6 +76,7 @@ impl Api {
             streams: Arc::default(),
             lists: Arc::new(Semaphore::new(LISTS_MAX)),
             tickets: AtomicU64::new(0),
+            acts_at_once: Arc::new(Semaphore::new(ACTS_MAX)),
             acts: watch::Sender::default(),
         }
     }

@@ -86,5 +86,5 @@ async fn keep(api: &Api, caller: &Caller, settings: Settings) -> Result<(), Prob
     let payer = Payer::of(&api.context.policy(), &caller.credentials);
     api.allowance.take_change(payer)?;
     api.receive.room.row()?;
-    api.context.store.with(move |index| index.save_settings(tag, payer, &settings, now)).await.map_err(store_problem)
+    api.context.store.change(move |index| index.save_settings(tag, payer, &settings, now)).await.map_err(store_problem)
 }

@@ -217,6 +217,7 @@ async fn perform(
     let granted = grant(api, headers, address, id, action).await;
     act.who = granted.as_ref().ok().map(|grant| grant.owner);
     let granted = granted.and_then(|grant| api.allowance.take_change(grant.payer).map(|()| grant));
+    let turn = api.acts_at_once.clone().acquire_owned().await;
     let work = {
         let (api, under_way) = (api.clone(), api.acts.subscribe());
         async move {
@@ -231,12 +232,12 @@ async fn perform(
                 act.came_to(&api.audit, done.as_ref().map(Entry::state));
             }
             // In this order: who waits for the end of all acts then has the only handle.
-            drop((api, under_way));
+            drop((api, under_way, turn));
             done
         }
     };
     // In a task of its own: the server drops the handler of a client that has gone away, at any point, and what was
-    // begun must be done as a whole. The messages of a stopped upload would go on otherwise. The allowance bounds the tasks.
+    // begun must be done as a whole. The messages of a stopped upload would go on otherwise.
     let broken = |_| Err(Problem::new(Code::Internal, "it could not be done"));
     tokio::spawn(work).await.unwrap_or_else(broken)
 }
@@ -345,7 +346,8 @@ async fn note_what_comes(api: &Api, id: UploadId) -> Result<(), Problem> {
 /// Changes the mark or note of an upload.
 async fn mark(api: &Api, new: Marked, change: impl FnOnce(&mut Marked) + Send + 'static) -> Result<Marked, Problem> {
     let (id, owner) = (new.id, new.owner);
-    let marked = api.context.store.with(move |index| index.mark(new, Box::new(change))).await.map_err(store_problem)?;
+    let marked =
+        api.context.store.change(move |index| index.mark(new, Box::new(change))).await.map_err(store_problem)?;
     api.context.store.announce(id, Some(owner));
     marked.ok_or_else(no_room_to_mark)
 }

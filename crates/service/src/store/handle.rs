@@ -2,6 +2,9 @@
 //!
 //! It opens on a full disk, too, since an application stands behind the service. Until it [is open](Store::opened),
 //! and once it [is closed](Store::close), every call fails as if there were no room.
+//!
+//! Bounds: [`CHANGES_MAX`] changes and [`LOOKS_MAX`] looks at once, also those that nobody waits for any more. Others wait
+//! for their turn without a thread, and leave with whoever asked.
 
 use super::folder::Folder;
 use super::sqlite::SqliteIndex;
@@ -16,10 +19,17 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Semaphore, broadcast, watch};
 
 /// How many changes a waiter may fall behind. One that falls behind looks at its own upload again.
 const NEWS_MAX: usize = 256;
+
+/// Changes at once: each waits on a thread for its sync, of which all that wait share one. Half as many as
+/// commit together, since more threads would be the disk's alone.
+const CHANGES_MAX: usize = 128;
+
+/// Looks at once. They take turns at one connection, and none waits for a sync, but where a change comes with it.
+const LOOKS_MAX: usize = 64;
 
 /// An upload has changed.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +52,8 @@ pub struct Store {
     parts: Arc<Parts>,
     bodies: Arc<dyn Bodies>,
     news: broadcast::Sender<News>,
+    changes: Arc<Semaphore>,
+    looks: Arc<Semaphore>,
 }
 
 /// Where it is, and what of it is open.
@@ -155,7 +167,8 @@ impl Store {
             tracing::warn!(dir = %dir.display(), "the disk has no room for the state: uploads are refused until there is some, and all else passes");
         }
         let (news, _) = broadcast::channel(NEWS_MAX);
-        Ok(Self { bodies: parts.clone(), parts, news })
+        let [changes, looks] = [CHANGES_MAX, LOOKS_MAX].map(|max| Arc::new(Semaphore::new(max)));
+        Ok(Self { bodies: parts.clone(), parts, news, changes, looks })
     }
 
     /// Whether it is open.
@@ -195,7 +208,7 @@ impl Store {
         self.news.subscribe()
     }
 
-    /// Runs `work` on the index, on a blocking thread.
+    /// Runs `work` on the index, on a blocking thread. What changes it for a client is a [`Store::change`].
     ///
     /// # Errors
     /// Those of `work`.
@@ -204,8 +217,35 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&dyn Index) -> Result<T, StoreError> + Send + 'static,
     {
+        self.in_turn(&self.looks, work).await
+    }
+
+    /// Changes the index, on a blocking thread that waits until it is synced. Once it has begun it is done, also if nobody
+    /// waits for it any more.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub async fn change<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Index) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.in_turn(&self.changes, work).await
+    }
+
+    /// The turn is given back when `work` is done, and no earlier.
+    async fn in_turn<T, F>(&self, turns: &Arc<Semaphore>, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Index) -> Result<T, StoreError> + Send + 'static,
+    {
+        let turn = turns.clone().acquire_owned().await.map_err(io::Error::other)?;
         let parts = self.parts.clone();
-        blocking(move || work(&*parts.get()?.index)).await?
+        blocking(move || {
+            let _turn = turn;
+            work(&*parts.get()?.index)
+        })
+        .await?
     }
 
     /// What is known of an upload.
@@ -265,7 +305,7 @@ impl Store {
     /// # Errors
     /// If the index fails.
     pub async fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError> {
-        let changed = self.with(move |index| index.apply(id, change, now)).await?;
+        let changed = self.change(move |index| index.apply(id, change, now)).await?;
         self.announce(id, changed.owner());
         Ok(changed)
     }
@@ -276,7 +316,7 @@ impl Store {
     /// If the index fails.
     pub async fn pause(&self, new: Marked, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError> {
         let (id, owner) = (new.id, new.owner);
-        let paused = self.with(move |index| index.pause(new, now)).await?;
+        let paused = self.change(move |index| index.pause(new, now)).await?;
         self.announce(id, Some(owner));
         Ok(paused)
     }
@@ -287,7 +327,7 @@ impl Store {
     /// If the index fails.
     pub async fn stop(&self, new: Marked, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError> {
         let (id, owner) = (new.id, new.owner);
-        let stopped = self.with(move |index| index.stop(new, now)).await?;
+        let stopped = self.change(move |index| index.stop(new, now)).await?;
         self.announce(id, Some(owner));
         Ok(stopped)
     }
@@ -297,7 +337,7 @@ impl Store {
     /// # Errors
     /// If the index fails.
     pub async fn resume(&self, id: UploadId, now: UnixTime) -> Result<(Changed, Option<Marked>), StoreError> {
-        let (changed, marked) = self.with(move |index| index.resume(id, now)).await?;
+        let (changed, marked) = self.change(move |index| index.resume(id, now)).await?;
         self.announce(id, changed.owner().or(marked.as_ref().map(|marked| marked.owner)));
         Ok((changed, marked))
     }
@@ -338,7 +378,7 @@ impl Store {
     /// # Errors
     /// If the index fails. Bodies that cannot be deleted are tried again at the next round of cleaning.
     pub async fn let_go(&self, ids: Vec<UploadId>, now: UnixTime) -> Result<(), StoreError> {
-        let changed = self.with(move |index| index.let_go(ids, now)).await?;
+        let changed = self.change(move |index| index.let_go(ids, now)).await?;
         let gone: Vec<_> = changed.iter().filter_map(Changed::done).filter(|upload| !upload.kept).collect();
         for upload in &gone {
             tracing::info!(id = %upload.id, state = upload.state.name(), "what was kept of it has made way");
@@ -360,7 +400,7 @@ impl Store {
             index.disposed(gone.into_iter().flatten().collect())?;
             left.into_iter().try_for_each(|failed| Ok(failed.map(drop)?))
         };
-        self.with(work).await
+        self.change(work).await
     }
 
     /// Bodies that nobody has written to for so many seconds and that no upload has, at most `limit`.
@@ -435,6 +475,36 @@ mod tests {
         tokio::join!(store.close(), closing);
         assert!(Store::open(folder.path(), ENDED_MAX).unwrap().is_open());
         assert!(store.load(UploadId([1; 16])).await.is_err(), "it is closed");
+    }
+
+    /// Whoever saves and hangs up, again and again, must not have all threads.
+    #[tokio::test]
+    async fn changes_that_nobody_waits_for_leave_looks_their_threads() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), ENDED_MAX).unwrap();
+        let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
+        let end = Arc::new(RwLock::new(()));
+        let disk = end.write();
+        let change = || {
+            let (store, begun, end) = (store.clone(), begun.clone(), end.clone());
+            let work = move |_: &dyn Index| {
+                begun.send(()).unwrap();
+                drop(end.read());
+                Ok(())
+            };
+            tokio::spawn(async move { store.change(work).await })
+        };
+        let calls: Vec<_> = (0..1_000).map(|_| change()).collect();
+        for _ in 0..CHANGES_MAX {
+            beginning.recv().await.unwrap();
+        }
+        calls.iter().for_each(tokio::task::JoinHandle::abort);
+        let another = change();
+        let look = tokio::time::timeout(Duration::from_secs(30), store.load(UploadId([1; 16]))).await;
+        assert!(look.expect("it does not wait for changes").unwrap().is_none());
+        assert!(beginning.try_recv().is_err(), "no more than so many at once");
+        drop(disk);
+        another.await.unwrap().unwrap();
     }
 
     #[test]
