@@ -4,8 +4,8 @@
 mod flows;
 
 use flows::{Running, agent, hoop, line_with, relay_and_log, relay_with, run};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -347,4 +347,33 @@ fn a_relay_writes_down_nothing_of_where_devices_go_unless_it_is_told_to() {
     let mut all = String::new();
     log.read_to_string(&mut all).unwrap();
     assert!(!all.contains("/path") && !all.contains(&web.to_string()), "{all}");
+}
+
+/// A destination takes the end of a connection for the end of what is sent: an upload by FTP, or to a log.
+#[test]
+fn a_part_of_an_upload_never_ends_as_all_of_it_whichever_end_is_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    for (stops_relay, signal) in [(true, "KILL"), (true, "TERM"), (false, "TERM")] {
+        let relay = relay_with(folder.path(), &["--allow", "127.0.0.1"]);
+        let (agent, address) = agent(folder.path(), &[]);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let mut programs = Vec::new();
+        for _ in 0..5 {
+            let mut program = TcpStream::connect(address).unwrap();
+            write!(program, "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
+            program.write_all(&[7; 50_000]).unwrap();
+            let (mut destination, _) = listener.accept().unwrap();
+            destination.read_exact(&mut [0; 1_000]).unwrap();
+            programs.push((program, destination));
+        }
+        let stopped = if stops_relay { relay.0.id() } else { agent.0.id() };
+        let kill = Command::new("kill").args([format!("-{signal}"), stopped.to_string()]).status().unwrap();
+        assert!(kill.success());
+        for (_program, mut destination) in programs {
+            destination.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            let read = destination.read_to_end(&mut Vec::new()).map_err(|error| error.kind());
+            assert_eq!(read, Err(ErrorKind::ConnectionReset), "{stops_relay}, {signal}");
+        }
+    }
 }

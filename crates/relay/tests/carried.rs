@@ -442,6 +442,25 @@ async fn what_a_device_gives_up_is_broken_off_also_at_an_end_that_is_stuck() {
     timeout(Duration::from_secs(30), sleeper.ready(Interest::ERROR)).await.expect("it is broken off").unwrap();
 }
 
+/// A destination takes the end of a connection for the end of what is sent.
+#[tokio::test]
+async fn a_part_of_what_a_program_sends_never_ends_as_if_it_were_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let introduction = relay(folder.path()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
+    let service = format!("tcp:{}", listener.local_addr().unwrap());
+    for round in 0..BEGUN - 1 {
+        let mut flow = link.device().open(&service, FlowOptions::default()).unwrap();
+        flow.write_all(&[7; 50_000]).await.unwrap();
+        let (mut destination, _) = listener.accept().await.unwrap();
+        destination.read_exact(&mut [0; 1_000]).await.unwrap();
+        flow.reset(ended::APPLICATION);
+        let read = timeout(Duration::from_secs(30), destination.read_to_end(&mut Vec::new())).await.unwrap();
+        assert_eq!(read.map_err(|error| error.kind()), Err(std::io::ErrorKind::ConnectionReset), "round {round}");
+    }
+}
+
 /// What the relay in this folder tells of itself.
 async fn metrics(folder: &Path) -> String {
     let address = std::fs::read_to_string(folder.join("admin")).unwrap();

@@ -22,7 +22,7 @@ pub(crate) struct Metered {
     counters: Arc<Counters>,
     /// Until when nothing may be read, and written.
     pauses: [Option<Pin<Box<Sleep>>>; 2],
-    /// Whether it is reset if it is dropped before it was shut down: what its other end does not read would stay in the kernel.
+    /// Whether it is reset if it is dropped before it was shut down, or if the relay is killed: what its other end does not read would stay in the kernel, and a part would pass for the whole.
     is_reset_by_drop: bool,
     place: Place,
     _open: Open,
@@ -30,9 +30,7 @@ pub(crate) struct Metered {
 
 impl Drop for Metered {
     fn drop(&mut self) {
-        if self.is_reset_by_drop {
-            self.abort();
-        } else {
+        if !self.is_reset_by_drop {
             self.breaks_after(ORPHAN_MAX);
         }
     }
@@ -65,7 +63,7 @@ impl Metered {
         self.stream.stop()
     }
 
-    /// Breaks off, without waiting for what was not sent.
+    /// Breaks off when it is closed, without waiting for what was not sent.
     pub fn abort(&self) {
         let _ = self.stream.stream().set_zero_linger();
     }
@@ -77,8 +75,9 @@ impl Metered {
     }
 
     /// It is reset if it is dropped before it was shut down.
-    pub const fn resets_by_drop(&mut self) {
+    pub fn resets_by_drop(&mut self) {
         self.is_reset_by_drop = true;
+        self.abort();
     }
 
     /// Breaks off once what was sent has stayed without an acknowledgement for so long.
@@ -133,7 +132,10 @@ impl AsyncWrite for Metered {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
-        self.is_reset_by_drop = false;
+        if std::mem::take(&mut self.is_reset_by_drop) {
+            // It has an end now, which is on its way still.
+            rustix::net::sockopt::set_socket_linger(self.stream.stream(), None)?;
+        }
         Poll::Ready(Ok(()))
     }
 }

@@ -31,6 +31,8 @@ pub(crate) async fn carry(mut flow: FlowStream, egress: &Egress) {
     };
     let code = match connected {
         Ok(mut connection) => {
+            // A part of what a program wrote must not pass for all of it.
+            connection.resets_by_drop();
             // What is said of a flow that is over reaches nobody.
             if is_awaited && flow.write_all(&[MADE]).await.is_err() {
                 return;
@@ -39,7 +41,7 @@ pub(crate) async fn carry(mut flow: FlowStream, egress: &Egress) {
                 copied = copy_both(&mut flow, &mut connection) => copied,
                 // Where the connection takes nothing and gives nothing, nobody would look at the flow.
                 () = is_given_up(&mut status) => {
-                    connection.abort();
+                    connection.resets_by_drop();
                     return;
                 }
             };
