@@ -1,6 +1,38 @@
-//! Work that waits for the disk: [`blocking`].
+//! Work that waits for the disk: [`blocking`], and [`Turns`] for what strangers begin.
 
 use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Records that senders have begun, at once. Each waits on a thread for its sync, of which all that wait share one; the
+/// runtime has 512 threads, and looks and deliveries need some.
+const TURNS_MAX: usize = 128;
+
+/// Turns to record something for a sender. One is given back when that is done, also if the sender has gone meanwhile.
+#[derive(Debug)]
+pub struct Turns(Arc<Semaphore>);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(TURNS_MAX)))
+    }
+}
+
+impl Turns {
+    /// Runs [`blocking`] work once there is a turn for it. Until then it waits without a thread, and goes if nobody waits
+    /// for it any more.
+    pub async fn blocking<S, T>(&self, state: &Arc<S>, work: impl FnOnce(&S) -> T + Send + 'static) -> T
+    where
+        S: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        let turn = self.0.clone().acquire_owned().await.expect("it is never closed");
+        blocking(state, move |state| {
+            let _turn = turn;
+            work(state)
+        })
+        .await
+    }
+}
 
 /// Runs what waits for the disk on a thread that may wait, with the state that it needs.
 pub async fn blocking<S, T>(state: &Arc<S>, work: impl FnOnce(&S) -> T + Send + 'static) -> T
@@ -16,5 +48,42 @@ where
             // The runtime is going down, and this task with it.
             Err(_) => std::future::pending().await,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::RwLock;
+    use std::time::Duration;
+
+    /// Whoever begins and hangs up, again and again, must not have all threads.
+    #[tokio::test]
+    async fn what_nobody_waits_for_any_more_keeps_its_turn_until_it_is_done() {
+        let (turns, disk) = (Arc::new(Turns::default()), Arc::new(RwLock::new(())));
+        let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
+        let stalls = disk.write();
+        let record = || {
+            let (turns, disk, begun) = (turns.clone(), disk.clone(), begun.clone());
+            tokio::spawn(async move {
+                turns
+                    .blocking(&disk, move |disk| {
+                        begun.send(()).unwrap();
+                        drop(disk.read());
+                    })
+                    .await;
+            })
+        };
+        let senders: Vec<_> = (0..1_000).map(|_| record()).collect();
+        for _ in 0..TURNS_MAX {
+            beginning.recv().await.unwrap();
+        }
+        senders.iter().for_each(tokio::task::JoinHandle::abort);
+        let another = record();
+        let look = tokio::time::timeout(Duration::from_secs(30), blocking(&turns, |_| 1)).await;
+        assert_eq!(look, Ok(1), "it waits for no turn");
+        assert!(beginning.try_recv().is_err(), "no more than so many at once");
+        drop(stalls);
+        another.await.unwrap();
     }
 }

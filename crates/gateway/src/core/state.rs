@@ -1,5 +1,6 @@
 //! What every room of a gateway uses: [`Core`].
 
+use super::blocking::Turns;
 use super::counters::Counters;
 use super::progress::Progress;
 use hoop_http::Clock;
@@ -20,6 +21,8 @@ pub struct Core {
     pub stored: Notify,
     /// Told whenever something is stored, for attempts that wait for more.
     pub committed: Notify,
+    /// Turns to record what senders begin.
+    pub turns: Turns,
     /// Whether what is stored is sent before all of it is.
     pub cut_through: bool,
 }
@@ -28,7 +31,8 @@ impl Core {
     /// Of a gateway that has just been opened.
     pub fn new(spool: Spool, clock: Clock, key: GatewayKey, cut_through: bool) -> Self {
         let (counters, progress) = (Counters::default(), Progress::default());
-        Self { spool, clock, key, counters, progress, stored: Notify::new(), committed: Notify::new(), cut_through }
+        let (stored, committed, turns) = (Notify::new(), Notify::new(), Turns::default());
+        Self { spool, clock, key, counters, progress, stored, committed, turns, cut_through }
     }
 
     /// A number that grows whenever anything is recorded or moves.

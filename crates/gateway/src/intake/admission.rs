@@ -82,7 +82,7 @@ impl Admission {
         range: Option<ByteRange>,
         expires: UnixTime,
     ) -> Result<(Begin, Promise), Problem> {
-        blocking(self, move |admission| admission.begin_now(&offer, range, expires)).await
+        self.core.turns.blocking(self, move |admission| admission.begin_now(&offer, range, expires)).await
     }
 
     /// Begins an upload as [`Admission::begin`] does, waiting for the disk on this thread.

@@ -45,6 +45,6 @@ pub fn record(core: &Core, intake: &Intake, range: ByteRange, total: u64) -> Res
 
 /// Records it where the disk may be waited for.
 pub async fn commit(core: &Arc<Core>, intake: Intake, range: ByteRange, total: u64) -> Result<Taken, Problem> {
-    let committed = blocking(core, move |core| record(core, &intake, range, total)).await;
+    let committed = core.turns.blocking(core, move |core| record(core, &intake, range, total)).await;
     committed.map_err(commit_problem)
 }

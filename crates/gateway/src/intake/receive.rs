@@ -153,7 +153,7 @@ impl Short {
         expires: UnixTime,
         layout: Layout,
     ) -> Result<Taken, Problem> {
-        let taken = blocking(receiver, move |receiver| {
+        let taken = receiver.core.turns.blocking(receiver, move |receiver| {
             let range_or_all = range.unwrap_or(ByteRange::new(0, layout.total()));
             let (begun, _promise) = receiver.admission.begin_now(&offer, range, expires)?;
             let intake = match begun {
@@ -243,10 +243,11 @@ impl Drop for Receiving {
         let came = ByteRange::new(self.from, writer.written().max(self.from));
         let kept = self.layout.and_then(|layout| Some((whole_records(layout, came)?, layout.total())));
         let (core, intake) = (self.core.clone(), writer.intake);
-        tokio::task::spawn_blocking(move || {
-            if let Some((range, total)) = kept
-                && let Err(error) = record(&core, &intake, range, total)
-            {
+        tokio::spawn(async move {
+            let recorded = core.turns.blocking(&core, move |core| {
+                kept.map_or(Ok(()), |(range, total)| record(core, &intake, range, total).map(drop))
+            });
+            if let Err(error) = recorded.await {
                 tracing::debug!(%error, "the records of a sender that has gone were not recorded");
             }
         });

@@ -208,7 +208,8 @@ impl Append {
         tail: ByteRange,
     ) -> Result<Option<Taken>, Problem> {
         let total = self.total;
-        let recorded = blocking(&self.receiver.core, move |core| {
+        let core = &self.receiver.core;
+        let recorded = core.turns.blocking(core, move |core| {
             let taken = kept.map(|range| record(core, &intake, range, total)).transpose().map_err(commit_problem)?;
             // Read while this holds the upload, whose file goes with the last sender if nothing of it was recorded.
             let mut bytes = vec![0; tail.len() as usize];
@@ -246,7 +247,8 @@ impl Append {
             self.resource.expires = self.receiver.core.clock.unix().plus_secs(RESOURCE_SECS);
         }
         let (token, resource) = (self.token, self.resource.clone());
-        let kept = blocking(&self.receiver.core, move |core| core.spool.keep_resource(token, &resource)).await;
+        let core = &self.receiver.core;
+        let kept = core.turns.blocking(core, move |core| core.spool.keep_resource(token, &resource)).await;
         kept.map(|_| ()).map_err(|error| store_problem(&error))
     }
 }

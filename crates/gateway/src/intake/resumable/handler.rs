@@ -120,7 +120,8 @@ impl Call<'_> {
         let (token, resource) =
             (Token(Rng.bytes()), Resource::new(self.device, dest, total, now.plus_secs(EMPTY_SECS)));
         let new = resource.clone();
-        let added = blocking(&self.receiver.core, move |core| {
+        let core = &self.receiver.core;
+        let added = core.turns.blocking(core, move |core| {
             let over = core.clock.over(RESOURCE_LIFE).unwrap_or(Over::NOTHING);
             core.spool.add_resource(token, &new, over)
         });
@@ -315,7 +316,8 @@ impl Call<'_> {
         let _lock = self.receiver.resource_locks.take(token).await;
         let (resource, upload) = self.known(token).await?;
         let is_own = upload.is_some_and(|upload| upload.device == self.device);
-        let dropped = blocking(&self.receiver.core, move |core| {
+        let core = &self.receiver.core;
+        let dropped = core.turns.blocking(core, move |core| {
             core.spool.drop_resource(token)?;
             // What others are sending meanwhile, or what is whole, is left alone.
             resource.upload.filter(|_| is_own).map_or(Ok(false), |id| core.spool.abandon(id))
