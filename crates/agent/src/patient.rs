@@ -28,7 +28,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt as _;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use url::{Origin, Url};
 
 /// Uploads to one origin that are sealed and sent at once. More wait: a gateway takes them one after the other as fast.
@@ -36,6 +38,9 @@ const TOGETHER_MAX: usize = 8;
 
 /// Uploads to one origin whose bodies come, or wait. More are refused: programs that have left could otherwise fill the disk, and take all descriptors.
 const KEPT_MAX: usize = 64;
+
+/// The threads that hand uploads over: they seal, and wait for the disk.
+const THREADS: usize = 2;
 
 /// What the file system keeps free: as much as a relay's.
 const RESERVE_BYTES: u64 = 256 << 20;
@@ -111,6 +116,9 @@ pub enum PatientError {
     /// There is no folder for the bodies.
     #[error("cannot use the folder for patient uploads: {0}")]
     Folder(#[source] FolderError),
+    /// There are no threads for them.
+    #[error("cannot start the threads for patient uploads: {0}")]
+    Threads(#[source] io::Error),
     /// There is no folder for state.
     #[error("there is no folder for patient uploads: neither HOME nor XDG_STATE_HOME is set")]
     NoFolder,
@@ -125,6 +133,16 @@ pub(crate) struct Patient {
     /// Those of each origin, so that one that does not answer keeps nobody waiting for another.
     origins: HashMap<Origin, Places>,
     listing: Arc<PatientListing>,
+    /// Where they are handed over: a device's state is on its disk, which may be slow, and no connection waits for that.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// How many uploads an origin may have.
@@ -181,7 +199,10 @@ impl Patient {
         let client = Client::new(config.client.clone())?;
         let (urls, trust_new_gateway) = (config.urls.clone(), config.trust_new_gateway);
         let origins = urls.iter().map(|PatientUrl(url)| (url.origin(), Places::new())).collect();
-        Ok(Self { urls, client, trust_new_gateway, folder, origins, listing })
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(THREADS).thread_name("patient").enable_all().build();
+        let runtime = Some(runtime.map_err(PatientError::Threads)?);
+        Ok(Self { urls, client, trust_new_gateway, folder, origins, listing, runtime })
     }
 
     /// Where a request goes, if it is a patient upload.
@@ -206,7 +227,8 @@ impl Patient {
             Err(why) => return refused(&url, &why),
         };
         let (patient, to) = (self.clone(), url.clone());
-        let handing = tokio::spawn(async move {
+        let Some(runtime) = &self.runtime else { return refused(&url, &NotTaken::Internal) };
+        let handing = runtime.spawn(async move {
             listed.is(PatientStage::Waiting);
             let place = places.sent.acquire_owned().await;
             listed.is(PatientStage::Sending { sent: 0, total: 0 });
@@ -233,7 +255,8 @@ impl Patient {
                 event => tracing::debug!(?event),
             };
             let pushed = patient.client.push(&upload, &options, Arc::new(on_event)).await;
-            drop((kept, kept_place));
+            kept.remove().await;
+            drop(kept_place);
             pushed
         });
         match handing.await {
@@ -255,9 +278,29 @@ const LOCK: &str = "lock";
 struct Kept {
     method: Method,
     headers: HeaderMap,
-    folder: PathBuf,
     file: PathBuf,
-    _lock: Lock,
+    folder: KeptFolder,
+}
+
+/// The folder of a body. It goes with this, with all that is in it.
+struct KeptFolder(Option<(PathBuf, Lock)>);
+
+impl KeptFolder {
+    /// Removes it, which may take as long as the disk takes. What is left when the agent ends goes with the next.
+    fn remove(&mut self) -> Option<JoinHandle<()>> {
+        let (folder, lock) = self.0.take()?;
+        let remove = move || {
+            let _ = std::fs::remove_dir_all(folder);
+            drop(lock);
+        };
+        match Handle::try_current() {
+            Ok(runtime) => Some(runtime.spawn_blocking(remove)),
+            Err(_) => {
+                remove();
+                None
+            }
+        }
+    }
 }
 
 impl Kept {
@@ -269,23 +312,31 @@ impl Kept {
         listed: &ListedUpload,
     ) -> Result<Self, NotTaken> {
         let announced = http_body::Body::size_hint(request.body()).lower();
-        has_room(among, announced)?;
-        let folder = among.join(hex(hoop_http::Rng.bytes::<8>()));
-        std::fs::create_dir(&folder).map_err(NotTaken::Disk)?;
-        let lock = Lock::take(&folder.join(LOCK)).map_err(|error| {
-            let _ = std::fs::remove_dir_all(&folder);
-            NotTaken::Disk(io::Error::other(error))
-        })?;
         let (parts, mut body) = request.into_parts();
-        let file = folder.join(name(url));
-        let kept = Self { method: parts.method, headers: parts.headers, folder, file, _lock: lock };
-        let mut file = File::from_std(hoop_files::create(&kept.file).map_err(NotTaken::Disk)?);
+        let (parent, name) = (among.to_owned(), name(url));
+        let (kept, file) = on_disk(move || {
+            has_room(&parent, announced)?;
+            let folder = parent.join(hex(hoop_http::Rng.bytes::<8>()));
+            std::fs::create_dir(&folder).map_err(NotTaken::Disk)?;
+            let lock = Lock::take(&folder.join(LOCK)).map_err(|error| {
+                let _ = std::fs::remove_dir_all(&folder);
+                NotTaken::Disk(io::Error::other(error))
+            })?;
+            let file = folder.join(name);
+            let folder = KeptFolder(Some((folder, lock)));
+            let kept = Self { method: parts.method, headers: parts.headers, file, folder };
+            let file = hoop_files::create(&kept.file).map_err(NotTaken::Disk)?;
+            Ok((kept, file))
+        })
+        .await?;
+        let mut file = File::from_std(file);
         let mut unlooked = 0;
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|_| NotTaken::Broken)?.into_data() else { continue };
             unlooked += data.len() as u64;
             if unlooked >= LOOK_EVERY {
-                has_room(among, 0)?;
+                let parent = among.to_owned();
+                on_disk(move || has_room(&parent, 0)).await?;
                 unlooked = 0;
             }
             file.write_all(&data).await.map_err(NotTaken::Disk)?;
@@ -293,6 +344,13 @@ impl Kept {
         }
         file.flush().await.map_err(NotTaken::Disk)?;
         Ok(kept)
+    }
+
+    /// Returns once nothing is left of it.
+    async fn remove(mut self) {
+        if let Some(removed) = self.folder.remove() {
+            let _ = removed.await;
+        }
     }
 
     /// The request as it is sealed. What proves who asks goes to the service alone.
@@ -307,10 +365,17 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for KeptFolder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
+        drop(self.remove());
     }
+}
+
+/// Runs what waits for the disk on a thread that may wait.
+async fn on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, NotTaken> + Send + 'static,
+) -> Result<T, NotTaken> {
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(NotTaken::Internal))
 }
 
 /// What an upload is called in the user's list: the last part of its path.
@@ -324,6 +389,11 @@ fn name(url: &Url) -> String {
 
 fn hex(bytes: [u8; 8]) -> String {
     format!("{:016x}", u64::from_be_bytes(bytes))
+}
+
+/// Whether the disk, the user's quota or the limit of a file's size is reached.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
 fn has_room(folder: &Path, more: u64) -> Result<(), NotTaken> {
@@ -356,6 +426,9 @@ fn refused(url: &Url, why: &NotTaken) -> Response<Body> {
             (StatusCode::SERVICE_UNAVAILABLE, format!("{KEPT_MAX} others to the same service are under way"))
         }
         NotTaken::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, "this machine's disk has no room for it".to_owned()),
+        NotTaken::Disk(error) if is_full(error) => {
+            (StatusCode::INSUFFICIENT_STORAGE, format!("this machine has no room for it: {error}"))
+        }
         NotTaken::Disk(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot keep its body: {error}")),
         NotTaken::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "a defect of `hoop agent`".to_owned()),
         NotTaken::Push(error) => (

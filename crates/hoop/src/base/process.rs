@@ -6,6 +6,7 @@ pub fn protect(keeps_umask: bool) {
     if !keeps_umask {
         hoop_files::private_umask();
         no_core_limit();
+        no_end_by_a_long_file();
     }
     no_dump();
 }
@@ -20,6 +21,20 @@ fn no_core_limit() {
 
 #[cfg(not(unix))]
 fn no_core_limit() {}
+
+/// Whoever reaches the limit of a file's size (`ulimit -f`, `LimitFSIZE=`) gets an error from the file, and not `SIGXFSZ`, which ends a process: one long upload would end a
+/// server. The threads that are begun later block it, too.
+#[cfg(target_os = "linux")]
+fn no_end_by_a_long_file() {
+    use nix::sys::signal::{SigSet, Signal};
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGXFSZ);
+    // It is a signal that can be blocked.
+    let _ = signals.thread_block();
+}
+
+#[cfg(not(target_os = "linux"))]
+fn no_end_by_a_long_file() {}
 
 /// No dump of the memory, and no debugger of the same user: whoever may run programs as this user does not get at the keys by that. A program that is begun by
 /// this one is its own again.

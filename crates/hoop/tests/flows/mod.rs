@@ -86,7 +86,11 @@ pub fn line_with(lines: &mut BufReader<ChildStderr>, words: &str) -> String {
 
 /// An agent of that device, and where it listens.
 pub fn agent(folder: &Path, flags: &[&str]) -> (Running, SocketAddr) {
-    let mut agent = hoop(folder, &[&["agent", "--relay", "laptop.toml", "--listen", "127.0.0.1:0"], flags].concat());
+    start_agent(hoop(folder, &[&["agent", "--relay", "laptop.toml", "--listen", "127.0.0.1:0"], flags].concat()))
+}
+
+/// The same, as a command that is ready.
+pub fn start_agent(mut agent: Command) -> (Running, SocketAddr) {
     let mut agent = Running(agent.stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();
     BufReader::new(agent.0.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -1,11 +1,12 @@
 //! Uploads of programs that know nothing of Hoop, which `hoop agent --patient` leaves with the gateway: curl, and a program that asks a proxy for `https://`. Real processes on loopback.
 
 use crate::common::{App, Server, curl, eventually, free_port, gateway, noise_file, run, service, service_at};
-use crate::flows::{Running, agent, relay};
+use crate::flows::{Running, agent, hoop, relay, start_agent};
 use std::fs::read_dir;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 struct World {
@@ -131,6 +132,92 @@ fn what_nobody_has_is_an_error_and_nothing_of_it_stays() {
     eventually("its body", || (world.kept() == 1).then_some(()));
     drop(program);
     eventually("its end", || (world.kept() == 0).then_some(()));
+}
+
+/// Below the folder for patient uploads, and for what the device knows, nothing gets on as long as there is a file `STALL`.
+const STALLING_DISK: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void wait_for_disk(const char *path) {
+    const char *stall = getenv("STALL");
+    while (stall && strstr(path, "/state/") && access(stall, F_OK) == 0) usleep(10000);
+}
+
+int mkdir(const char *path, mode_t mode) {
+    int (*real)(const char *, mode_t) = dlsym(RTLD_NEXT, "mkdir");
+    wait_for_disk(path);
+    return real(path, mode);
+}
+
+int open64(const char *path, int flags, ...) {
+    int (*real)(const char *, int, ...) = dlsym(RTLD_NEXT, "open64");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    if (flags & O_CREAT) wait_for_disk(path);
+    return real(path, flags, mode);
+}
+"#;
+
+#[test]
+fn a_disk_that_stalls_stops_nothing_but_the_patient_uploads() {
+    let world = World::new();
+    let (service, gateway) = (service(world.path(), &world.app), gateway(world.path(), &[]));
+    let (source, shim) = (world.path().join("shim.c"), world.path().join("shim.so"));
+    std::fs::write(&source, STALLING_DISK).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&shim).arg(source).status().unwrap();
+    assert!(built.success());
+    let (url, stall) = (format!("{}/up", service.url), world.path().join("stall"));
+    let state = world.path().join("state/");
+    let arguments =
+        ["agent", "--relay", "laptop.toml", "--listen", "127.0.0.1:0", "--patient", &url, "--gateway", &gateway.url];
+    let mut agent = hoop(world.path(), &arguments);
+    agent.arg("--state").arg(&state).env("LD_PRELOAD", shim).env("STALL", &stall);
+    let (_agent, agent) = start_agent(agent);
+    noise_file(world.path(), "file", 1_000);
+    let file = world.path().join("file");
+    assert_eq!(post(agent, &file, &url, &[]).0, 202);
+    // More than the agent has threads: some stall in the middle, others before they begin.
+    for stalls_later in [false, true] {
+        let posts: Vec<_> = (0..32)
+            .map(|_| {
+                let mut program = TcpStream::connect(agent).unwrap();
+                let now = if stalls_later { "x" } else { "" };
+                write!(
+                    program,
+                    "POST {url} HTTP/1.1\r\nHost: up\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{now}"
+                )
+                .unwrap();
+                program
+            })
+            .collect();
+        if stalls_later {
+            eventually("their folders", || (world.kept() == posts.len()).then_some(()));
+        }
+        std::fs::write(&stall, "").unwrap();
+        for mut program in &posts {
+            program.write_all(if stalls_later { b"y" } else { b"xy" }).unwrap();
+        }
+        for _ in 0..100 {
+            run(world.path(), &["agent", "status", "--agent", &agent.to_string()]).exits(0);
+        }
+        std::fs::remove_file(&stall).unwrap();
+        for mut program in posts {
+            let mut answer = String::new();
+            program.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
+        }
+    }
+    assert_eq!(world.kept(), 0);
+    eventually("all of them", || (world.app.uploads().len() == 65).then_some(()));
 }
 
 /// Programs that have left wait for nothing, so that only a bound holds them.

@@ -31,7 +31,10 @@ impl StoreError {
             Self::Index(error) => error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
             Self::Damaged(_) | Self::InUse => false,
             Self::Body(error) => {
-                matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+                matches!(
+                    error.kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+                )
             }
         }
     }
