@@ -30,6 +30,7 @@
 #include <strings.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -56,9 +57,12 @@ struct name {
     unsigned char unlike[8];
 };
 
-/* Half of a connection's send buffer, in bytes (the kernel doubles it): what Linux gives by default. The agent leaves the last byte that came in the socket, which must hold up nobody
- * who wants to write. */
-#define SEND_BYTES 106496
+/* Half of a connection's send buffer, in pages (the kernel doubles it): with pages of 4 KiB what Linux gives by default. The agent leaves the last byte that came in the socket. The
+ * whole piece that it came in counts as waiting, and must hold up nobody who wants to write: it may be a quarter of the buffer. What is written comes in pieces of less than 13 pages. */
+#define SEND_PAGES 26
+
+/* What is sent without copying (`sendfile`, `splice`) comes in pieces of up to 17 pages, and no larger than what is sent at once: so that is less than a quarter of the buffer. */
+#define UNCOPIED_BYTES 32768
 
 /* Behind the agent's path: where it is asked how an attempt to connect has ended. */
 #define ASKED ".asked"
@@ -111,6 +115,8 @@ static struct {
     __typeof__(&recvfrom) recvfrom;
     __typeof__(&recvmsg) recvmsg;
     __typeof__(&recvmmsg) recvmmsg;
+    __typeof__(&sendfile) sendfile;
+    __typeof__(&splice) splice;
     __typeof__(&sendmmsg) sendmmsg;
 } real;
 
@@ -139,6 +145,8 @@ __attribute__((constructor(101))) static void begin(void) {
     real.setsockopt = next("setsockopt");
     real.sendto = next("sendto");
     real.sendmsg = next("sendmsg");
+    real.sendfile = next("sendfile");
+    real.splice = next("splice");
     real.epoll_ctl = next("epoll_ctl");
     real.recvfrom = next("recvfrom");
     real.recvmsg = next("recvmsg");
@@ -535,7 +543,7 @@ static bool begin_connecting(int carried, const struct sockaddr *address, const 
     static char nothing[64 * 1024];
     char line[160];
     unsigned char unlike[8];
-    int room = SEND_BYTES;
+    int room = SEND_PAGES * sysconf(_SC_PAGESIZE);
     socklen_t room_len = sizeof room;
     if (!name(carried, address, unlike)) return false;
     real.setsockopt(carried, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
@@ -641,6 +649,32 @@ int sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, mmsg_flags fl
     if (sent < 0) return -1;
     messages->msg_len = sent;
     return 1;
+}
+
+/* A file goes in pieces of which the agent may leave the last byte. */
+ssize_t sendfile(int fd, int file, off_t *at, size_t size) {
+    size_t sent = 0;
+    ssize_t more;
+    if (!is_carried(fd)) return REAL(sendfile)(fd, file, at, size);
+    do {
+        size_t rest = size - sent;
+        more = real.sendfile(fd, file, at, rest < UNCOPIED_BYTES ? rest : UNCOPIED_BYTES);
+        if (more > 0) sent += more;
+    } while (more > 0 && sent < size);
+    return sent > 0 ? (ssize_t)sent : more;
+}
+
+/* What programs call that take long files everywhere. Where offsets have 32 bits it is another function, and is left alone. */
+#ifdef __LP64__
+#undef sendfile64
+ssize_t sendfile64(int fd, int file, off_t *at, size_t size) {
+    return sendfile(fd, file, at, size);
+}
+#endif
+
+/* A part of what waits in a pipe is fewer bytes than may be moved, and is no error. */
+ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t size, unsigned int flags) {
+    return REAL(splice)(from, from_at, to, to_at, size > UNCOPIED_BYTES && is_carried(to) ? UNCOPIED_BYTES : size, flags);
 }
 
 ssize_t recvfrom(int fd, void *data, size_t size, int flags, struct sockaddr *address, socklen_t *len) {

@@ -17,6 +17,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -154,6 +155,37 @@ static void interrupts_every_100_ms(int flags) {
 /* Lets the agent decide one connection to port 81 or 83; until then it is under way, however slow the machine is. */
 static void decide(void) {
     CHECK(write(STDOUT_FILENO, "\n", 1) == 1);
+}
+
+/* What is sent without copying, as the agent at port 86 knows it. */
+#define SENT (4 << 20)
+
+static int file_to_send(void) {
+    static unsigned char bytes[SENT];
+    FILE *file = tmpfile();
+    for (int at = 0; at < SENT; at++) bytes[at] = at % 251;
+    CHECK(file && write(fileno(file), bytes, SENT) == SENT);
+    return fileno(file);
+}
+
+/* Sends a file to the agent, which leaves the last byte each time: through a pipe or as it is. A connection that takes no more is waited for, or waits itself. */
+static void sends_file(int file, bool by_pipe, bool waits) {
+    int fd = tcp(), pair[2], in_pipe = 0;
+    off_t at = 0;
+    loff_t taken = 0;
+    CHECK(connect_to(fd, 86) == 0 && pipe(pair) == 0 && fcntl(pair[1], F_SETPIPE_SZ, 1 << 20) > 0);
+    if (!waits) CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+    for (ssize_t sent, left = SENT; left > 0; left -= sent > 0 ? sent : 0) {
+        if (by_pipe && in_pipe == 0) CHECK((in_pipe = splice(file, &taken, pair[1], NULL, left, 0)) > 0);
+        sent = by_pipe ? splice(pair[0], NULL, fd, NULL, in_pipe, waits ? 0 : SPLICE_F_NONBLOCK) : sendfile(fd, file, &at, left);
+        if (sent > 0 && by_pipe) in_pipe -= sent;
+        CHECK(sent > 0 || (!waits && errno == EAGAIN && ready(fd, 10000) == POLLOUT));
+    }
+    CHECK(fcntl(fd, F_SETFL, 0) == 0 && write(fd, "hello", 5) == 5);
+    echoes(fd);
+    close(fd);
+    close(pair[0]);
+    close(pair[1]);
 }
 
 int main(int count, char **arguments) {
@@ -347,6 +379,9 @@ int main(int count, char **arguments) {
         CHECK(sendmmsg(fd, two, 2, 0) == 1 && two[0].msg_len == 5);
         CHECK(recvfrom(fd, bytes, 5, MSG_WAITALL, (struct sockaddr *)&from, &len) == 5 && len == 0 && !memcmp(bytes, "abcde", 5));
         CHECK(read(pair[0], bytes, 1) == 0);
+    } else if (!strcmp(way, "files")) {
+        int file = file_to_send();
+        for (int i = 0; i < 4; i++) sends_file(file, i & 1, i & 2);
     } else if (!strcmp(way, "names")) {
         struct addrinfo asks = {.ai_flags = AI_CANONNAME | AI_ADDRCONFIG, .ai_socktype = SOCK_STREAM}, *found;
         CHECK(getaddrinfo("Web.example", "80", &asks, &found) == 0 && !found->ai_next && found->ai_family == AF_INET);
