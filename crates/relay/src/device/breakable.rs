@@ -3,9 +3,12 @@
 //! A Unix socket knows no RST: a program reads the end of the stream, whatever there was. But where a socket is closed and bytes wait in it that nobody has read, Linux has the
 //! other end's next read fail with `ECONNRESET` (`unix_release_sock`). So one byte is left in it at all times that was passed on already: first the end of the line with the
 //! destination, then the last one that has come. A connection that ends well takes it out before.
+//!
+//! A byte that the program sends as urgent (`MSG_OOB`) comes in its place among the others.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{ioctl_fionread, readv};
+use rustix::net::sockopt::set_socket_oobinline;
 use rustix::net::{RecvFlags, recv};
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd as _;
@@ -34,6 +37,8 @@ impl Breakable {
     /// # Errors
     /// If it is longer, or no text, or the connection ends within it.
     pub(crate) async fn after_line(socket: UnixStream, longest: usize) -> io::Result<(Self, String)> {
+        // An urgent byte is otherwise no part of the stream, and is counted as one.
+        set_socket_oobinline(&socket, true)?;
         let mut line = vec![0; longest + 1];
         let len = loop {
             socket.readable().await?;
@@ -187,6 +192,8 @@ impl AsyncWrite for Breakable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
+    use rustix::net::{SendFlags, send};
     use tokio::io::AsyncWriteExt as _;
 
     /// A program's end, and ours, after a line.
@@ -200,7 +207,8 @@ mod tests {
 
     async fn read(stream: &mut (impl AsyncRead + Unpin), len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        stream.read_exact(&mut bytes).await.unwrap();
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_exact(&mut bytes)).await;
+        read.expect("it comes").unwrap();
         bytes
     }
 
@@ -298,6 +306,40 @@ mod tests {
         drop(program);
         tokio::time::timeout(Duration::from_secs(10), watch.closed()).await.expect("it is noticed").unwrap();
         assert!(ours.drain(1).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn urgent_bytes_come_in_their_place_and_all_after_them() {
+        let (mut program, mut ours) = pair().await;
+        let says_urgently = |program: &UnixStream, bytes: &[u8]| match send(program, bytes, SendFlags::OOB) {
+            Err(Errno::OPNOTSUPP) => false,
+            sent => sent.unwrap() == bytes.len(),
+        };
+        if !says_urgently(&program, b"a") {
+            return println!("not tested: this kernel has no urgent bytes of Unix sockets");
+        }
+        assert_eq!(read(&mut ours, 1).await, b"a");
+        program.write_all(b"bc").await.unwrap();
+        assert!(says_urgently(&program, b"de") && says_urgently(&program, b"f"));
+        program.write_all(b"gh").await.unwrap();
+        assert_eq!(read(&mut ours, 7).await, b"bcdefgh");
+        // Also where each comes alone, is the last, or meets a buffer that is small.
+        for bytes in [&b"i"[..], b"jk"] {
+            assert!(says_urgently(&program, bytes));
+            assert_eq!(read(&mut ours, bytes.len()).await, bytes);
+        }
+        assert!(says_urgently(&program, b"lmn"));
+        program.shutdown().await.unwrap();
+        for wanted in [&b"l"[..], b"m", b"n", b""] {
+            let mut buffer = [0; 1];
+            let len = ours.read(&mut buffer).await.unwrap();
+            assert_eq!(&buffer[..len], wanted);
+        }
+        ours.write_all(b"answer").await.unwrap();
+        ours.end();
+        let mut answer = Vec::new();
+        program.read_to_end(&mut answer).await.unwrap();
+        assert_eq!(answer, b"answer");
     }
 
     #[tokio::test]
