@@ -415,13 +415,13 @@ static bool is_made(int fd) {
     return made;
 }
 
-/* What was set before there was a connection, and means the same for every kind of socket. */
-static void keep_timeouts(int from, int to) {
-    static const int kept[] = {SO_RCVTIMEO, SO_SNDTIMEO};
+/* What was set before there was a connection, and means the same for every kind of socket, or is asked for again: a Unix socket keeps what it has no use for. */
+static void keep_options(int from, int to) {
+    static const int kept[] = {SO_RCVTIMEO, SO_SNDTIMEO, SO_KEEPALIVE, SO_LINGER};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
-        struct timeval time;
-        socklen_t len = sizeof time;
-        if (real.getsockopt(from, SOL_SOCKET, kept[i], &time, &len) == 0) real.setsockopt(to, SOL_SOCKET, kept[i], &time, len);
+        struct timeval longest;
+        socklen_t len = sizeof longest;
+        if (real.getsockopt(from, SOL_SOCKET, kept[i], &longest, &len) == 0) real.setsockopt(to, SOL_SOCKET, kept[i], &longest, len);
     }
 }
 
@@ -487,7 +487,7 @@ static bool replace(int fd, int other) {
     int flags = fcntl(fd, F_GETFL), descriptor_flags = fcntl(fd, F_GETFD);
     bool done = flags >= 0 && descriptor_flags >= 0 && fcntl(other, F_SETFL, flags) == 0;
     if (done) {
-        keep_timeouts(fd, other);
+        keep_options(fd, other);
         int count = leave_sets(fd, sets);
         done = dup3(other, fd, descriptor_flags & FD_CLOEXEC ? O_CLOEXEC : 0) == fd;
         while (count-- > 0) real.epoll_ctl(sets[count].set, EPOLL_CTL_ADD, fd, &sets[count].event);
@@ -496,11 +496,12 @@ static bool replace(int fd, int other) {
     return done;
 }
 
-/* A connection that was not made becomes a socket that may connect again. */
-static void renew(int fd) {
+/* A connection that was not made, or is to be none any more, becomes a socket that may connect again. */
+static bool renew(int fd) {
     int before = errno, tcp = socket(asked_for(fd).ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (tcp >= 0) replace(fd, tcp);
-    errno = before;
+    bool done = tcp >= 0 && replace(fd, tcp);
+    if (done) errno = before;
+    return done;
 }
 
 /* Waits until a connection is made or has failed. A signal or a timeout leaves it to itself. */
@@ -570,14 +571,19 @@ static bool begin_connecting(int carried, const struct sockaddr *address, const 
 
 int connect(int fd, const struct sockaddr *address, socklen_t len) {
     char line[80];
-    int type = 0, protocol = IPPROTO_TCP, written = address ? destination(address, len, line, sizeof line) : 0;
-    socklen_t type_len = sizeof type, protocol_len = sizeof protocol;
+    int type = 0, domain = AF_UNSPEC, protocol = IPPROTO_TCP, written = address ? destination(address, len, line, sizeof line) : 0;
+    socklen_t type_len = sizeof type, domain_len = sizeof domain, protocol_len = sizeof protocol;
     begin();
-    if (is_carried(fd) && address && len >= sizeof address->sa_family && address->sa_family != AF_UNSPEC) return connect_again(fd);
+    if (address && len >= sizeof address->sa_family && is_carried(fd)) {
+        if (address->sa_family == AF_UNSPEC) return renew(fd) ? 0 : -1;
+        return connect_again(fd);
+    }
     /* SCTP has sockets of the same type. */
     real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &protocol_len);
     if (written <= 0 || !agent.sun_family || real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_len) || type != SOCK_STREAM || protocol == IPPROTO_SCTP)
         return real.connect(fd, address, len);
+    /* The kernel knows which error it is to connect a socket of one family to an address of the other. */
+    if (real.getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_len) != 0 || domain != address->sa_family) return real.connect(fd, address, len);
     int carried = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), flags = fcntl(fd, F_GETFL);
     if (carried < 0) return -1;
     if (!begin_connecting(carried, address, line)) {

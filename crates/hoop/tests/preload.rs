@@ -286,8 +286,18 @@ fn an_agents_socket_that_is_reached_by_a_link_is_known() {
 }
 
 #[test]
-fn timeouts_and_kind_of_a_socket_outlive_its_connecting() {
+fn options_and_kind_of_a_socket_outlive_its_connecting() {
     assert_eq!(run("options"), [SOMEWHERE]);
+}
+
+#[test]
+fn a_connection_that_is_taken_back_leaves_a_socket_that_connects_again() {
+    assert_eq!(run("disconnect"), [SOMEWHERE; 2]);
+}
+
+#[test]
+fn an_address_of_another_family_than_the_sockets_is_the_kernels_error() {
+    assert_eq!(run("families"), ["[::ffff:10.9.1.1]:80"]);
 }
 
 #[test]

@@ -256,13 +256,20 @@ int main(int count, char **arguments) {
     } else if (!strcmp(way, "inherited")) {
         is_somewhere(atoi(arguments[2]));
     } else if (!strcmp(way, "options")) {
-        int fd = tcp(), value = 0;
+        int fd = tcp(), value = 1;
+        struct linger linger = {1, 5};
         struct timeval time = {7, 0}, back = {0, 0};
         socklen_t len = sizeof back;
         CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) == 0);
+        CHECK(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, sizeof value) == 0);
+        CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);
         CHECK(connect(fd, (const struct sockaddr *)&SOMEWHERE, sizeof SOMEWHERE) == 0);
         CHECK(getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &back, &len) == 0 && back.tv_sec == 7);
+        linger.l_linger = value = 0;
+        len = sizeof linger;
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &len) == 0 && linger.l_linger == 5);
         len = sizeof value;
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &len) == 0 && value == 1);
         CHECK(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &len) == 0 && value == AF_INET);
         CHECK(getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &value, &len) == 0 && value == IPPROTO_TCP);
         CHECK(getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &len) == 0 && value == SOCK_STREAM);
@@ -379,6 +386,23 @@ int main(int count, char **arguments) {
         CHECK(sendmmsg(fd, two, 2, 0) == 1 && two[0].msg_len == 5);
         CHECK(recvfrom(fd, bytes, 5, MSG_WAITALL, (struct sockaddr *)&from, &len) == 5 && len == 0 && !memcmp(bytes, "abcde", 5));
         CHECK(read(pair[0], bytes, 1) == 0);
+    } else if (!strcmp(way, "disconnect")) {
+        const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
+        struct sockaddr_in peer;
+        socklen_t len = sizeof peer;
+        int fd = connected();
+        CHECK(connect(fd, &nowhere, sizeof nowhere) == 0);
+        CHECK(getpeername(fd, (struct sockaddr *)&peer, &len) == -1 && errno == ENOTCONN);
+        CHECK(connect_to(fd, 80) == 0 && write(fd, "hello", 5) == 5);
+        echoes(fd);
+    } else if (!strcmp(way, "families")) {
+        struct sockaddr_in6 mapped = {.sin6_family = AF_INET6, .sin6_port = htons(80)};
+        int v6 = socket(AF_INET6, SOCK_STREAM, 0);
+        CHECK(inet_pton(AF_INET6, "::ffff:10.9.1.1", &mapped.sin6_addr) == 1 && v6 >= 0);
+        CHECK(connect(tcp(), (struct sockaddr *)&mapped, sizeof mapped) == -1 && errno == EAFNOSUPPORT);
+        CHECK(connect_to(v6, 80) == -1 && errno == EINVAL);
+        CHECK(connect_to(socket(AF_UNIX, SOCK_STREAM, 0), 80) == -1 && errno == EINVAL);
+        CHECK(connect(v6, (struct sockaddr *)&mapped, sizeof mapped) == 0);
     } else if (!strcmp(way, "files")) {
         int file = file_to_send();
         for (int i = 0; i < 4; i++) sends_file(file, i & 1, i & 2);
