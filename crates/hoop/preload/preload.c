@@ -30,6 +30,7 @@
 #include <strings.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -56,9 +57,12 @@ struct name {
     unsigned char unlike[8];
 };
 
-/* Half of a connection's send buffer, in bytes (the kernel doubles it): what Linux gives by default. The agent leaves the last byte that came in the socket, which must hold up nobody
- * who wants to write. */
-#define SEND_BYTES 106496
+/* Half of a connection's send buffer, in pages (the kernel doubles it): with pages of 4 KiB what Linux gives by default. The agent leaves the last byte that came in the socket. The
+ * whole piece that it came in counts as waiting, and must hold up nobody who wants to write: it may be a quarter of the buffer. What is written comes in pieces of less than 13 pages. */
+#define SEND_PAGES 26
+
+/* What is sent without copying (`sendfile`, `splice`) comes in pieces of up to 17 pages, and no larger than what is sent at once: so that is less than a quarter of the buffer. */
+#define UNCOPIED_BYTES 32768
 
 /* Behind the agent's path: where it is asked how an attempt to connect has ended. */
 #define ASKED ".asked"
@@ -111,6 +115,8 @@ static struct {
     __typeof__(&recvfrom) recvfrom;
     __typeof__(&recvmsg) recvmsg;
     __typeof__(&recvmmsg) recvmmsg;
+    __typeof__(&sendfile) sendfile;
+    __typeof__(&splice) splice;
     __typeof__(&sendmmsg) sendmmsg;
 } real;
 
@@ -139,6 +145,8 @@ __attribute__((constructor(101))) static void begin(void) {
     real.setsockopt = next("setsockopt");
     real.sendto = next("sendto");
     real.sendmsg = next("sendmsg");
+    real.sendfile = next("sendfile");
+    real.splice = next("splice");
     real.epoll_ctl = next("epoll_ctl");
     real.recvfrom = next("recvfrom");
     real.recvmsg = next("recvmsg");
@@ -407,13 +415,13 @@ static bool is_made(int fd) {
     return made;
 }
 
-/* What was set before there was a connection, and means the same for every kind of socket. */
-static void keep_timeouts(int from, int to) {
-    static const int kept[] = {SO_RCVTIMEO, SO_SNDTIMEO};
+/* What was set before there was a connection, and means the same for every kind of socket, or is asked for again: a Unix socket keeps what it has no use for. */
+static void keep_options(int from, int to) {
+    static const int kept[] = {SO_RCVTIMEO, SO_SNDTIMEO, SO_KEEPALIVE, SO_LINGER};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
-        struct timeval time;
-        socklen_t len = sizeof time;
-        if (real.getsockopt(from, SOL_SOCKET, kept[i], &time, &len) == 0) real.setsockopt(to, SOL_SOCKET, kept[i], &time, len);
+        struct timeval longest;
+        socklen_t len = sizeof longest;
+        if (real.getsockopt(from, SOL_SOCKET, kept[i], &longest, &len) == 0) real.setsockopt(to, SOL_SOCKET, kept[i], &longest, len);
     }
 }
 
@@ -479,7 +487,7 @@ static bool replace(int fd, int other) {
     int flags = fcntl(fd, F_GETFL), descriptor_flags = fcntl(fd, F_GETFD);
     bool done = flags >= 0 && descriptor_flags >= 0 && fcntl(other, F_SETFL, flags) == 0;
     if (done) {
-        keep_timeouts(fd, other);
+        keep_options(fd, other);
         int count = leave_sets(fd, sets);
         done = dup3(other, fd, descriptor_flags & FD_CLOEXEC ? O_CLOEXEC : 0) == fd;
         while (count-- > 0) real.epoll_ctl(sets[count].set, EPOLL_CTL_ADD, fd, &sets[count].event);
@@ -488,11 +496,12 @@ static bool replace(int fd, int other) {
     return done;
 }
 
-/* A connection that was not made becomes a socket that may connect again. */
-static void renew(int fd) {
+/* A connection that was not made, or is to be none any more, becomes a socket that may connect again. */
+static bool renew(int fd) {
     int before = errno, tcp = socket(asked_for(fd).ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (tcp >= 0) replace(fd, tcp);
-    errno = before;
+    bool done = tcp >= 0 && replace(fd, tcp);
+    if (done) errno = before;
+    return done;
 }
 
 /* Waits until a connection is made or has failed. A signal or a timeout leaves it to itself. */
@@ -535,7 +544,7 @@ static bool begin_connecting(int carried, const struct sockaddr *address, const 
     static char nothing[64 * 1024];
     char line[160];
     unsigned char unlike[8];
-    int room = SEND_BYTES;
+    int room = SEND_PAGES * sysconf(_SC_PAGESIZE);
     socklen_t room_len = sizeof room;
     if (!name(carried, address, unlike)) return false;
     real.setsockopt(carried, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
@@ -562,14 +571,19 @@ static bool begin_connecting(int carried, const struct sockaddr *address, const 
 
 int connect(int fd, const struct sockaddr *address, socklen_t len) {
     char line[80];
-    int type = 0, protocol = IPPROTO_TCP, written = address ? destination(address, len, line, sizeof line) : 0;
-    socklen_t type_len = sizeof type, protocol_len = sizeof protocol;
+    int type = 0, domain = AF_UNSPEC, protocol = IPPROTO_TCP, written = address ? destination(address, len, line, sizeof line) : 0;
+    socklen_t type_len = sizeof type, domain_len = sizeof domain, protocol_len = sizeof protocol;
     begin();
-    if (is_carried(fd) && address && len >= sizeof address->sa_family && address->sa_family != AF_UNSPEC) return connect_again(fd);
+    if (address && len >= sizeof address->sa_family && is_carried(fd)) {
+        if (address->sa_family == AF_UNSPEC) return renew(fd) ? 0 : -1;
+        return connect_again(fd);
+    }
     /* SCTP has sockets of the same type. */
     real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &protocol_len);
     if (written <= 0 || !agent.sun_family || real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_len) || type != SOCK_STREAM || protocol == IPPROTO_SCTP)
         return real.connect(fd, address, len);
+    /* The kernel knows which error it is to connect a socket of one family to an address of the other. */
+    if (real.getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_len) != 0 || domain != address->sa_family) return real.connect(fd, address, len);
     int carried = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), flags = fcntl(fd, F_GETFL);
     if (carried < 0) return -1;
     if (!begin_connecting(carried, address, line)) {
@@ -641,6 +655,32 @@ int sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, mmsg_flags fl
     if (sent < 0) return -1;
     messages->msg_len = sent;
     return 1;
+}
+
+/* A file goes in pieces of which the agent may leave the last byte. */
+ssize_t sendfile(int fd, int file, off_t *at, size_t size) {
+    size_t sent = 0;
+    ssize_t more;
+    if (!is_carried(fd)) return REAL(sendfile)(fd, file, at, size);
+    do {
+        size_t rest = size - sent;
+        more = real.sendfile(fd, file, at, rest < UNCOPIED_BYTES ? rest : UNCOPIED_BYTES);
+        if (more > 0) sent += more;
+    } while (more > 0 && sent < size);
+    return sent > 0 ? (ssize_t)sent : more;
+}
+
+/* What programs call that take long files everywhere. Where offsets have 32 bits it is another function, and is left alone. */
+#ifdef __LP64__
+#undef sendfile64
+ssize_t sendfile64(int fd, int file, off_t *at, size_t size) {
+    return sendfile(fd, file, at, size);
+}
+#endif
+
+/* A part of what waits in a pipe is fewer bytes than may be moved, and is no error. */
+ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t size, unsigned int flags) {
+    return REAL(splice)(from, from_at, to, to_at, size > UNCOPIED_BYTES && is_carried(to) ? UNCOPIED_BYTES : size, flags);
 }
 
 ssize_t recvfrom(int fd, void *data, size_t size, int flags, struct sockaddr *address, socklen_t *len) {

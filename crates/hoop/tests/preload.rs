@@ -61,10 +61,10 @@ impl Decisions {
 }
 
 /// Waits for a destination's verdict. Its last digit says how it takes connections: 0 at once, 1 it refuses them and 3 it takes them once the program lets it, 2 it never
-/// answers, 4 it takes them late, 5 it refuses them at once.
+/// answers, 4 it takes them late, 5 it refuses them at once, 6 it takes them at once and wants a file.
 fn verdict(destination: &str, decisions: &Decisions) -> Option<i32> {
     match destination.as_bytes().last() {
-        Some(b'0' | b'5') => {}
+        Some(b'0' | b'5' | b'6') => {}
         Some(b'1' | b'3') => decisions.take(),
         Some(b'4') => std::thread::sleep(LATE),
         _ => return None,
@@ -104,6 +104,26 @@ fn answer(mut asking: UnixStream, verdicts: &Verdicts) {
     let _ = asking.write_all(&answer.to_ne_bytes());
 }
 
+/// How long the program's files are.
+const SENT: usize = 4 << 20;
+
+/// Takes a file of the program's. Until it is whole, the last byte that has come is left in the socket, as Hoop's agent does.
+fn take_file(reader: &mut BufReader<UnixStream>) {
+    let (mut taken, mut some) = (0, vec![0; 64 << 10]);
+    while taken < SENT {
+        let waiting = usize::try_from(rustix::io::ioctl_fionread(reader.get_ref()).unwrap()).unwrap();
+        let room = if taken + waiting >= SENT { SENT - taken } else { waiting.saturating_sub(1) }.min(some.len());
+        if room == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        // The program's end ends the test.
+        let Ok(read @ 1..) = reader.read(&mut some[..room]) else { return };
+        assert!(some[..read].iter().enumerate().all(|(at, byte)| usize::from(*byte) == (taken + at) % 251));
+        taken += read;
+    }
+}
+
 /// Carries a connection whose line was read: sends back what comes, once it is made.
 fn carry(mut reader: BufReader<UnixStream>, words: &[&str], verdicts: &Verdicts, decisions: &Decisions) {
     if let [destination, filled, number] = words {
@@ -127,6 +147,9 @@ fn carry(mut reader: BufReader<UnixStream>, words: &[&str], verdicts: &Verdicts,
         let mut filling = vec![0; filled.parse().unwrap()];
         if reader.read_exact(&mut filling).is_err() {
             return;
+        }
+        if destination.ends_with('6') {
+            take_file(&mut reader);
         }
     }
     let (mut some, mut back) = ([0; 64], reader.get_ref().try_clone().unwrap());
@@ -263,8 +286,18 @@ fn an_agents_socket_that_is_reached_by_a_link_is_known() {
 }
 
 #[test]
-fn timeouts_and_kind_of_a_socket_outlive_its_connecting() {
+fn options_and_kind_of_a_socket_outlive_its_connecting() {
     assert_eq!(run("options"), [SOMEWHERE]);
+}
+
+#[test]
+fn a_connection_that_is_taken_back_leaves_a_socket_that_connects_again() {
+    assert_eq!(run("disconnect"), [SOMEWHERE; 2]);
+}
+
+#[test]
+fn an_address_of_another_family_than_the_sockets_is_the_kernels_error() {
+    assert_eq!(run("families"), ["[::ffff:10.9.1.1]:80"]);
 }
 
 #[test]
@@ -302,4 +335,9 @@ fn names_are_the_agents_to_look_up_where_that_is_asked_for() {
 #[test]
 fn messages_carry_bytes_alone_and_nobodys_address() {
     assert_eq!(run("messages"), [SOMEWHERE]);
+}
+
+#[test]
+fn files_are_sent_whole_by_sendfile_and_splice() {
+    assert_eq!(run("files"), ["10.9.1.1:86"; 4]);
 }

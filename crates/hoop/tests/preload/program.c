@@ -17,6 +17,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -156,6 +157,37 @@ static void decide(void) {
     CHECK(write(STDOUT_FILENO, "\n", 1) == 1);
 }
 
+/* What is sent without copying, as the agent at port 86 knows it. */
+#define SENT (4 << 20)
+
+static int file_to_send(void) {
+    static unsigned char bytes[SENT];
+    FILE *file = tmpfile();
+    for (int at = 0; at < SENT; at++) bytes[at] = at % 251;
+    CHECK(file && write(fileno(file), bytes, SENT) == SENT);
+    return fileno(file);
+}
+
+/* Sends a file to the agent, which leaves the last byte each time: through a pipe or as it is. A connection that takes no more is waited for, or waits itself. */
+static void sends_file(int file, bool by_pipe, bool waits) {
+    int fd = tcp(), pair[2], in_pipe = 0;
+    off_t at = 0;
+    loff_t taken = 0;
+    CHECK(connect_to(fd, 86) == 0 && pipe(pair) == 0 && fcntl(pair[1], F_SETPIPE_SZ, 1 << 20) > 0);
+    if (!waits) CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+    for (ssize_t sent, left = SENT; left > 0; left -= sent > 0 ? sent : 0) {
+        if (by_pipe && in_pipe == 0) CHECK((in_pipe = splice(file, &taken, pair[1], NULL, left, 0)) > 0);
+        sent = by_pipe ? splice(pair[0], NULL, fd, NULL, in_pipe, waits ? 0 : SPLICE_F_NONBLOCK) : sendfile(fd, file, &at, left);
+        if (sent > 0 && by_pipe) in_pipe -= sent;
+        CHECK(sent > 0 || (!waits && errno == EAGAIN && ready(fd, 10000) == POLLOUT));
+    }
+    CHECK(fcntl(fd, F_SETFL, 0) == 0 && write(fd, "hello", 5) == 5);
+    echoes(fd);
+    close(fd);
+    close(pair[0]);
+    close(pair[1]);
+}
+
 int main(int count, char **arguments) {
     const char *way = count > 1 ? arguments[1] : "";
     alarm(HANGS_AFTER);
@@ -224,13 +256,20 @@ int main(int count, char **arguments) {
     } else if (!strcmp(way, "inherited")) {
         is_somewhere(atoi(arguments[2]));
     } else if (!strcmp(way, "options")) {
-        int fd = tcp(), value = 0;
+        int fd = tcp(), value = 1;
+        struct linger linger = {1, 5};
         struct timeval time = {7, 0}, back = {0, 0};
         socklen_t len = sizeof back;
         CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) == 0);
+        CHECK(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, sizeof value) == 0);
+        CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);
         CHECK(connect(fd, (const struct sockaddr *)&SOMEWHERE, sizeof SOMEWHERE) == 0);
         CHECK(getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &back, &len) == 0 && back.tv_sec == 7);
+        linger.l_linger = value = 0;
+        len = sizeof linger;
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &len) == 0 && linger.l_linger == 5);
         len = sizeof value;
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &len) == 0 && value == 1);
         CHECK(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &len) == 0 && value == AF_INET);
         CHECK(getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &value, &len) == 0 && value == IPPROTO_TCP);
         CHECK(getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &len) == 0 && value == SOCK_STREAM);
@@ -347,6 +386,26 @@ int main(int count, char **arguments) {
         CHECK(sendmmsg(fd, two, 2, 0) == 1 && two[0].msg_len == 5);
         CHECK(recvfrom(fd, bytes, 5, MSG_WAITALL, (struct sockaddr *)&from, &len) == 5 && len == 0 && !memcmp(bytes, "abcde", 5));
         CHECK(read(pair[0], bytes, 1) == 0);
+    } else if (!strcmp(way, "disconnect")) {
+        const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
+        struct sockaddr_in peer;
+        socklen_t len = sizeof peer;
+        int fd = connected();
+        CHECK(connect(fd, &nowhere, sizeof nowhere) == 0);
+        CHECK(getpeername(fd, (struct sockaddr *)&peer, &len) == -1 && errno == ENOTCONN);
+        CHECK(connect_to(fd, 80) == 0 && write(fd, "hello", 5) == 5);
+        echoes(fd);
+    } else if (!strcmp(way, "families")) {
+        struct sockaddr_in6 mapped = {.sin6_family = AF_INET6, .sin6_port = htons(80)};
+        int v6 = socket(AF_INET6, SOCK_STREAM, 0);
+        CHECK(inet_pton(AF_INET6, "::ffff:10.9.1.1", &mapped.sin6_addr) == 1 && v6 >= 0);
+        CHECK(connect(tcp(), (struct sockaddr *)&mapped, sizeof mapped) == -1 && errno == EAFNOSUPPORT);
+        CHECK(connect_to(v6, 80) == -1 && errno == EINVAL);
+        CHECK(connect_to(socket(AF_UNIX, SOCK_STREAM, 0), 80) == -1 && errno == EINVAL);
+        CHECK(connect(v6, (struct sockaddr *)&mapped, sizeof mapped) == 0);
+    } else if (!strcmp(way, "files")) {
+        int file = file_to_send();
+        for (int i = 0; i < 4; i++) sends_file(file, i & 1, i & 2);
     } else if (!strcmp(way, "names")) {
         struct addrinfo asks = {.ai_flags = AI_CANONNAME | AI_ADDRCONFIG, .ai_socktype = SOCK_STREAM}, *found;
         CHECK(getaddrinfo("Web.example", "80", &asks, &found) == 0 && !found->ai_next && found->ai_family == AF_INET);

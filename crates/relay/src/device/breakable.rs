@@ -3,9 +3,14 @@
 //! A Unix socket knows no RST: a program reads the end of the stream, whatever there was. But where a socket is closed and bytes wait in it that nobody has read, Linux has the
 //! other end's next read fail with `ECONNRESET` (`unix_release_sock`). So one byte is left in it at all times that was passed on already: first the end of the line with the
 //! destination, then the last one that has come. A connection that ends well takes it out before.
+//!
+//! A program may read no more and still write (`SHUT_RD`). Where a network is in between, the other end does not learn that, and what it says is dropped here, too.
+//!
+//! A byte that the program sends as urgent (`MSG_OOB`) comes in its place among the others.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{ioctl_fionread, readv};
+use rustix::net::sockopt::set_socket_oobinline;
 use rustix::net::{RecvFlags, recv};
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd as _;
@@ -34,6 +39,8 @@ impl Breakable {
     /// # Errors
     /// If it is longer, or no text, or the connection ends within it.
     pub(crate) async fn after_line(socket: UnixStream, longest: usize) -> io::Result<(Self, String)> {
+        // An urgent byte is otherwise no part of the stream, and is counted as one.
+        set_socket_oobinline(&socket, true)?;
         let mut line = vec![0; longest + 1];
         let len = loop {
             socket.readable().await?;
@@ -133,9 +140,7 @@ impl Watch {
             let ready = self.0.ready(Interest::READABLE).await?;
             // What is ready is forgotten first: what happens from here on makes it so again.
             let _ = self.0.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-            let mut asked = [PollFd::new(&self.0, PollFlags::RDHUP)];
-            poll(&mut asked, Some(&Timespec::default()))?;
-            if asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+            if is_closed(&self.0)? {
                 return Ok(());
             }
             // The end of writing is never forgotten.
@@ -148,9 +153,19 @@ impl Watch {
 
 /// Whether the other end writes no more.
 fn is_at_end(socket: &UnixStream) -> io::Result<bool> {
+    Ok(state(socket)?.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR))
+}
+
+/// Whether the other end neither reads nor writes any more.
+fn is_closed(socket: &UnixStream) -> io::Result<bool> {
+    Ok(state(socket)?.intersects(PollFlags::HUP | PollFlags::ERR))
+}
+
+/// What has become of the other end.
+fn state(socket: &UnixStream) -> io::Result<PollFlags> {
     let mut asked = [PollFd::new(socket, PollFlags::RDHUP)];
     poll(&mut asked, Some(&Timespec::default()))?;
-    Ok(asked[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR))
+    Ok(asked[0].revents())
 }
 
 impl AsyncRead for Breakable {
@@ -172,7 +187,13 @@ impl AsyncRead for Breakable {
 
 impl AsyncWrite for Breakable {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(context, bytes)
+        let written = ready!(Pin::new(&mut self.socket).poll_write(context, bytes));
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe && !is_closed(&self.socket)? => {
+                Poll::Ready(Ok(bytes.len()))
+            }
+            written => Poll::Ready(written),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -187,6 +208,9 @@ impl AsyncWrite for Breakable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::copy::copy_both;
+    use rustix::io::Errno;
+    use rustix::net::{SendFlags, Shutdown, send, shutdown};
     use tokio::io::AsyncWriteExt as _;
 
     /// A program's end, and ours, after a line.
@@ -200,7 +224,8 @@ mod tests {
 
     async fn read(stream: &mut (impl AsyncRead + Unpin), len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        stream.read_exact(&mut bytes).await.unwrap();
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_exact(&mut bytes)).await;
+        read.expect("it comes").unwrap();
         bytes
     }
 
@@ -298,6 +323,58 @@ mod tests {
         drop(program);
         tokio::time::timeout(Duration::from_secs(10), watch.closed()).await.expect("it is noticed").unwrap();
         assert!(ours.drain(1).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn urgent_bytes_come_in_their_place_and_all_after_them() {
+        let (mut program, mut ours) = pair().await;
+        let says_urgently = |program: &UnixStream, bytes: &[u8]| match send(program, bytes, SendFlags::OOB) {
+            Err(Errno::OPNOTSUPP) => false,
+            sent => sent.unwrap() == bytes.len(),
+        };
+        if !says_urgently(&program, b"a") {
+            return println!("not tested: this kernel has no urgent bytes of Unix sockets");
+        }
+        assert_eq!(read(&mut ours, 1).await, b"a");
+        program.write_all(b"bc").await.unwrap();
+        assert!(says_urgently(&program, b"de") && says_urgently(&program, b"f"));
+        program.write_all(b"gh").await.unwrap();
+        assert_eq!(read(&mut ours, 7).await, b"bcdefgh");
+        // Also where each comes alone, is the last, or meets a buffer that is small.
+        for bytes in [&b"i"[..], b"jk"] {
+            assert!(says_urgently(&program, bytes));
+            assert_eq!(read(&mut ours, bytes.len()).await, bytes);
+        }
+        assert!(says_urgently(&program, b"lmn"));
+        program.shutdown().await.unwrap();
+        for wanted in [&b"l"[..], b"m", b"n", b""] {
+            let mut buffer = [0; 1];
+            let len = ours.read(&mut buffer).await.unwrap();
+            assert_eq!(&buffer[..len], wanted);
+        }
+        ours.write_all(b"answer").await.unwrap();
+        ours.end();
+        let mut answer = Vec::new();
+        program.read_to_end(&mut answer).await.unwrap();
+        assert_eq!(answer, b"answer");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_reads_no_more_may_still_write() {
+        let (mut program, mut ours) = pair().await;
+        let (mut flow, mut far) = tokio::io::duplex(1_000);
+        let carrying = tokio::spawn(async move { copy_both(&mut ours, &mut flow).await });
+        shutdown(&program, Shutdown::Read).unwrap();
+        for _ in 0..10 {
+            far.write_all(&[0; 10_000]).await.unwrap();
+            program.write_all(b"more").await.unwrap();
+            assert_eq!(read(&mut far, 4).await, b"more");
+        }
+        // Nobody is there any more.
+        drop(program);
+        let _ = far.write_all(&[0; 10_000]).await;
+        let carried = tokio::time::timeout(Duration::from_secs(10), carrying).await;
+        assert_eq!(carried.expect("it ends").unwrap().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[tokio::test]
