@@ -2,7 +2,6 @@
 
 use super::quotas::{Devices, Holding, Need, Promise};
 use super::refusals::{begin_problem, early_problem};
-use crate::core::blocking::blocking;
 use crate::core::config::Config;
 use crate::core::problems::full_problem;
 use crate::core::state::Core;

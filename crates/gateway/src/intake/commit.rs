@@ -2,7 +2,6 @@
 
 use super::refusals::{commit_problem, given_up};
 use crate::access::receipts::Taken;
-use crate::core::blocking::blocking;
 use crate::core::state::Core;
 use hoop_http::Problem;
 use hoop_seal::Layout;
