@@ -54,22 +54,21 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use parking_lot::RwLock;
     use std::time::Duration;
+    use tokio::runtime::Handle;
 
     /// Whoever begins and hangs up, again and again, must not have all threads.
     #[tokio::test]
     async fn what_nobody_waits_for_any_more_keeps_its_turn_until_it_is_done() {
-        let (turns, disk) = (Arc::new(Turns::default()), Arc::new(RwLock::new(())));
+        let (turns, disk) = (Arc::new(Turns::default()), Arc::new(Semaphore::new(0)));
         let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
-        let stalls = disk.write();
         let record = || {
             let (turns, disk, begun) = (turns.clone(), disk.clone(), begun.clone());
             tokio::spawn(async move {
                 turns
                     .blocking(&disk, move |disk| {
                         begun.send(()).unwrap();
-                        drop(disk.read());
+                        drop(Handle::current().block_on(disk.acquire()));
                     })
                     .await;
             })
@@ -83,7 +82,7 @@ mod tests {
         let look = tokio::time::timeout(Duration::from_secs(30), blocking(&turns, |_| 1)).await;
         assert_eq!(look, Ok(1), "it waits for no turn");
         assert!(beginning.try_recv().is_err(), "no more than so many at once");
-        drop(stalls);
+        disk.close();
         another.await.unwrap();
     }
 }

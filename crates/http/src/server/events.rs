@@ -239,6 +239,6 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(Duration::from_secs(10), is_given_back).await.expect("the writer's task ends");
+        tokio::time::timeout(Duration::from_secs(10), is_given_back).await.expect("the writer's task ends");
     }
 }

@@ -483,13 +483,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path(), ENDED_MAX).unwrap();
         let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
-        let end = Arc::new(RwLock::new(()));
-        let disk = end.write();
+        let disk = Arc::new(Semaphore::new(0));
         let change = || {
-            let (store, begun, end) = (store.clone(), begun.clone(), end.clone());
+            let (store, begun, disk) = (store.clone(), begun.clone(), disk.clone());
             let work = move |_: &dyn Index| {
                 begun.send(()).unwrap();
-                drop(end.read());
+                drop(tokio::runtime::Handle::current().block_on(disk.acquire()));
                 Ok(())
             };
             tokio::spawn(async move { store.change(work).await })
@@ -503,7 +502,7 @@ mod tests {
         let look = tokio::time::timeout(Duration::from_secs(30), store.load(UploadId([1; 16]))).await;
         assert!(look.expect("it does not wait for changes").unwrap().is_none());
         assert!(beginning.try_recv().is_err(), "no more than so many at once");
-        drop(disk);
+        disk.close();
         another.await.unwrap().unwrap();
     }
 
