@@ -24,8 +24,8 @@ use tokio::sync::{Semaphore, broadcast, watch};
 /// How many changes a waiter may fall behind. One that falls behind looks at its own upload again.
 const NEWS_MAX: usize = 256;
 
-/// Changes at once: each waits on a thread for its sync, of which all that wait share one. Half as many as
-/// commit together, since more threads would be the disk's alone.
+/// Changes at once: each waits on a thread for its sync, of which all that wait share one. They take a
+/// quarter of the runtime's threads, so that looks and messages have the rest.
 const CHANGES_MAX: usize = 128;
 
 /// Looks at once. They take turns at one connection, and none waits for a sync, but where a change comes with it.
