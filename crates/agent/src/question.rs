@@ -54,8 +54,13 @@ pub(crate) struct NoAnswer {
 impl NoAnswer {
     /// The relay knows nothing of the flow any more. `is_known`: it has known the device. Otherwise it may have had the flow, and have gone before it said so.
     pub(crate) fn is_lost(&self, is_known: bool) -> bool {
-        (is_known || self.was_attached) && self.over == Some(FlowError::Refused(Refusal::Unknown))
+        (is_known || self.was_attached) && is_loss(self.over)
     }
+}
+
+/// Whether a flow ended so of which the relay may have more on disk, by another flow: it was restarted since, or has parked what there was.
+const fn is_loss(over: Option<FlowError>) -> bool {
+    matches!(over, Some(FlowError::Refused(Refusal::Unknown) | FlowError::Ended(codes::PARKED)))
 }
 
 impl Came {
@@ -230,7 +235,7 @@ impl Continuation {
     pub(crate) fn goes_on_after(&self, over: Option<FlowError>, at: u64) -> bool {
         let has_version = matches!(&self.begun, Some((Some(_), _)));
         match over {
-            Some(FlowError::Refused(Refusal::Unknown)) => self.losses.goes_on_after(at),
+            over if is_loss(over) => self.losses.goes_on_after(at),
             Some(FlowError::Ended(codes::BROKEN)) => has_version && self.losses.at.is_some_and(|from| at > from),
             _ => false,
         }

@@ -32,6 +32,8 @@ pub const UNTRUSTED: u64 = 0x10d;
 pub const NO_TLS: u64 = 0x10e;
 /// An earlier relay had begun to pass a request on, and its answer is lost: nobody knows whether its server acted on it.
 pub const OUTCOME_UNKNOWN: u64 = 0x10f;
+/// The device was away for long, and all of its answer is on disk: a new flow goes on with it, as after a restart of the relay.
+pub const PARKED: u64 = 0x110;
 
 /// What a device hears that does not wait for the connection: fewer reasons.
 pub(crate) const fn in_general(code: u64) -> u64 {

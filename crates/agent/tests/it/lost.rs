@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::sync::Notify;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 /// More than what is on its way between relay and agent, and between agent and program.
@@ -129,6 +129,131 @@ impl Origin {
     fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
+}
+
+/// What stands between an agent and its relay, and can be cut. It passes TCP alone.
+pub struct Cable {
+    pub port: u16,
+    is_cut: Arc<watch::Sender<bool>>,
+}
+
+impl Cable {
+    pub async fn to(relay: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let is_cut = Arc::new(watch::Sender::new(false));
+        let cut = is_cut.clone();
+        tokio::spawn(async move {
+            while let Ok((mut device, _)) = listener.accept().await {
+                let mut cut = cut.subscribe();
+                tokio::spawn(async move {
+                    let passing = async {
+                        let mut relay = TcpStream::connect(relay).await?;
+                        copy_bidirectional(&mut device, &mut relay).await
+                    };
+                    tokio::select! {
+                        biased;
+                        _ = cut.wait_for(|cut| *cut) => {}
+                        _ = passing => {}
+                    }
+                });
+            }
+        });
+        Self { port, is_cut }
+    }
+
+    pub fn cut(&self, is_cut: bool) {
+        self.is_cut.send_replace(is_cut);
+    }
+}
+
+/// A house that a cable connects with its relay, whose answers are parked soon. Returns where the relay tells its metrics.
+async fn cabled() -> (Relayed, Cable, SocketAddr) {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let (mut introduction, relay, mut config) = keeping_relay(folder.path(), Some(state.clone())).await;
+    relay.abort();
+    let _ = relay.await;
+    config.store.as_mut().unwrap().parks_after = Duration::from_millis(300);
+    config.admin = Some("127.0.0.1:0".parse().unwrap());
+    let relay = Relay::bind(&config).await.unwrap();
+    let (cable, metrics) = (Cable::to(relay.address()).await, relay.admin_address().unwrap());
+    introduction.server = format!("localhost:{}", cable.port);
+    let house = House::by(folder, (introduction, tokio::spawn(relay.run())), |_| {}).await;
+    (Relayed { house, config, state: Some(state) }, cable, metrics)
+}
+
+/// Waits until the metrics have this line.
+async fn until_told(metrics: SocketAddr, line: &str) {
+    let told = async {
+        loop {
+            let mut stream = TcpStream::connect(metrics).await.unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
+            let mut page = String::new();
+            stream.read_to_string(&mut page).await.unwrap();
+            if page.lines().any(|told| told == line) {
+                return;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), told).await.unwrap_or_else(|_| panic!("{line}"));
+}
+
+#[tokio::test]
+async fn an_answer_waits_on_disk_alone_for_a_device_that_is_long_away() {
+    let (relayed, cable, metrics) = cabled().await;
+    let origin = Origin::new(body(3), false);
+    let mut program = relayed.get(origin.run().await).await;
+    assert!(head(&mut program).await.starts_with("HTTP/1.1 200 "));
+    let mut came = read(&mut program, 1 << 20).await;
+    for (at, parked) in [(10 << 20, 1), (LEN, 2)] {
+        relayed.until_files("whole", 1).await;
+        cable.cut(true);
+        until_told(metrics, &format!("hoop_relay_parked_total {parked}")).await;
+        until_told(metrics, "hoop_relay_flows 0").await;
+        assert_eq!(relayed.files("whole"), 1);
+        cable.cut(false);
+        came.extend(read(&mut program, at - came.len()).await);
+    }
+    assert!(came == *origin.body.lock().unwrap());
+    assert_eq!(origin.asked(), 1, "nothing is asked for again");
+    relayed.until_files("whole", 0).await;
+    relayed.until_files("head", 0).await;
+}
+
+#[tokio::test]
+async fn the_answer_to_an_upload_waits_on_disk_alone_for_a_device_that_is_long_away() {
+    let (relayed, cable, metrics) = cabled().await;
+    let (posted, may_answer) = (Arc::<AtomicUsize>::default(), Arc::<Notify>::default());
+    let (counts, answers) = (posted.clone(), may_answer.clone());
+    let to = origin(move |mut stream| {
+        let (counts, answers) = (counts.clone(), answers.clone());
+        async move {
+            head(&mut stream).await;
+            read(&mut stream, 5).await;
+            counts.fetch_add(1, Ordering::SeqCst);
+            answers.notified().await;
+            let _ = stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 6\r\n\r\nstored").await;
+        }
+    })
+    .await;
+    let mut program = relayed.house.program().await;
+    let request = format!("POST http://{to}/ HTTP/1.1\r\nHost: {to}\r\nContent-Length: 5\r\n\r\nphoto");
+    program.write_all(request.as_bytes()).await.unwrap();
+    until(|| posted.load(Ordering::SeqCst) == 1).await;
+    cable.cut(true);
+    may_answer.notify_one();
+    until_told(metrics, "hoop_relay_parked_total 1").await;
+    until_told(metrics, "hoop_relay_flows 0").await;
+    cable.cut(false);
+    assert!(head(&mut program).await.starts_with("HTTP/1.1 201 "));
+    assert_eq!(read(&mut program, 6).await, b"stored");
+    assert_eq!(posted.load(Ordering::SeqCst), 1);
+    relayed.until_files("head", 0).await;
+    let uploads = relayed.state.as_ref().unwrap().join("uploads");
+    let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().collect::<Vec<_>>();
+    until(|| entries(&uploads).iter().all(|device| entries(&device.path()).is_empty())).await;
 }
 
 /// Reads so much of a body, and not a byte more.

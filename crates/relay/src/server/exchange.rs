@@ -100,7 +100,9 @@ pub(crate) async fn carry(
             };
             let carried = way.give(&object, fetched, &mut writer).await;
             // A relay that ends leaves it to the next.
-            if over.borrow_and_update().over != Some(FlowError::Gone) {
+            if over.borrow_and_update().over == Some(FlowError::Gone) || carried == Err(codes::PARKED) {
+                object.leave().await;
+            } else {
                 object.discard().await;
                 forget_upload(earlier.map(|(name, _)| name), stores).await;
             }
@@ -269,7 +271,8 @@ impl Way {
         self.status.clone()
     }
 
-    /// Passes an object on while it is fetched. Returns once the device has all, or the flow is over.
+    /// Passes an object on while it is fetched. Returns once the device has all, or the flow is over; and with [`codes::PARKED`] once the device has been away for long, and the object can wait for it
+    /// on disk alone.
     pub(super) async fn give(
         &mut self,
         object: &Object,
@@ -277,6 +280,7 @@ impl Way {
         writer: &mut FlowWriter,
     ) -> Result<(), u64> {
         let mut over = self.status.clone();
+        let may_park = may_park(self.status.clone(), object);
         let mut fetching = pin!(async {
             fetched.await;
             pending::<()>().await;
@@ -286,6 +290,7 @@ impl Way {
             () = &mut fetching => {}
             // Nobody waits for it any more.
             _ = over.wait_for(|status| status.over.is_some()) => {}
+            () = may_park => return Err(codes::PARKED),
         }
         Ok(())
     }
@@ -334,6 +339,22 @@ impl Way {
         let acknowledged = self.meter.stats().map_or(0, |stats| stats.acknowledged);
         object.release(self.from + acknowledged.saturating_sub(self.head));
     }
+}
+
+/// Returns once the device has been away for long, and all of the object is on disk.
+async fn may_park(mut status: watch::Receiver<Status>, object: &Object) {
+    while status.wait_for(|status| status.offline_since.is_some()).await.is_ok() {
+        let parks = async {
+            object.long_away().await;
+            object.is_whole_on_disk().await;
+        };
+        tokio::select! {
+            biased;
+            _ = status.wait_for(|status| status.offline_since.is_none()) => {}
+            () = parks => return,
+        }
+    }
+    pending().await
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ pub(crate) struct Counters {
     exchanging: AtomicU64,
     broken: AtomicU64,
     revoked: AtomicU64,
+    parked: AtomicU64,
     refused: [AtomicU64; REFUSALS.len()],
     up_bytes: AtomicU64,
     down_bytes: AtomicU64,
@@ -101,8 +102,12 @@ impl Counters {
         Open(self.clone())
     }
 
-    /// A connection broke off, or none was made, with this code.
+    /// A flow ended with this code.
     pub fn ended(&self, code: u64) {
+        if code == codes::PARKED {
+            self.parked.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let refused = REFUSALS.iter().position(|refusal| *refusal == code).map(|at| &self.refused[at]);
         refused.unwrap_or(&self.broken).fetch_add(1, Ordering::Relaxed);
     }
@@ -144,6 +149,12 @@ impl Counters {
         page.gauge("exchanges", "HTTP exchanges that are under way.", of(&self.exchanging));
         page.counter("exchanges_total", "HTTP exchanges that were begun.", of(&self.exchanges));
         if let Some((bytes, devices)) = stored {
+            let parked = of(&self.parked);
+            page.counter(
+                "parked_total",
+                "Exchanges that were left to wait on disk, for devices that were away.",
+                parked,
+            );
             page.gauge("stored_bytes", "Bytes on disk of answers that devices have not taken, and of uploads.", bytes);
             page.gauge("stored_devices", "Devices that have any of these.", devices as u64);
         }

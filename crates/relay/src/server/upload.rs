@@ -60,8 +60,13 @@ pub(crate) async fn carry(
         }
     }
     let over = over.borrow_and_update().over;
+    if carried == Err(codes::PARKED) && over.is_none() {
+        drop(on_disk.upload);
+        if let Some(answer) = on_disk.answer {
+            answer.leave().await;
+        }
     // A relay that ends leaves it to the next.
-    if over != Some(FlowError::Gone) {
+    } else if over != Some(FlowError::Gone) {
         // A device that has not heard of the relay says its flow again to the next, unless it has ended the flow itself.
         let has_ended = matches!(over, Some(FlowError::Ended(code)) if code != ended::EXPIRED);
         let is_over = has_ended || (carried.is_ok() && over.is_none()) || way.has_acknowledged();

@@ -209,6 +209,11 @@ impl ObjectFile {
         self.punched = to;
     }
 
+    /// Whether all of the body is there, as far as it is still needed.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
     /// All of the body is there.
     pub(super) fn mark_whole(&mut self) {
         if !self.is_whole {

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use hoop_endpoint::FlowName;
 use hoop_http::Lines;
 use parking_lot::Mutex;
+use std::future::pending;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
@@ -83,7 +84,7 @@ impl Object {
         Self { is_kept: true, ..Self::new(name, request, Some(store)) }
     }
 
-    /// What an earlier process has left, for whom has all before `from`. None: something between is missing.
+    /// What was left of it, for whom has all before `from`. None: something between is missing.
     pub(crate) async fn resume(name: FlowName, from: u64, store: &Arc<ObjectStore>) -> Option<Self> {
         let finding = store.clone();
         let left = spawn_blocking(move || finding.take_left(name)).await.ok()??;
@@ -283,6 +284,37 @@ impl Object {
     fn is_settled(&self) -> bool {
         let state = self.state.lock();
         state.window.stored() == state.window.end()
+    }
+
+    /// Returns once a device has been away for so long that it [may be left](Self::leave); never, if there is no disk.
+    pub(crate) async fn long_away(&self) {
+        match &self.store {
+            Some(store) => sleep(store.parks_after()).await,
+            None => pending().await,
+        }
+    }
+
+    /// Returns once all of it has come, and is on disk.
+    pub(crate) async fn is_whole_on_disk(&self) {
+        let mut grown = self.grown.subscribe();
+        loop {
+            let end = self.state.lock().end;
+            if end == Some(Ok(())) {
+                self.settle().await;
+                if self.file.lock().await.as_ref().is_some_and(ObjectFile::is_whole) {
+                    return;
+                }
+            }
+            tokio::select! {
+                _ = grown.changed() => {}
+                () = sleep(AGAIN), if end == Some(Ok(())) => {}
+            }
+        }
+    }
+
+    /// Leaves what is on disk of it to whoever [asks](Self::resume).
+    pub(crate) async fn leave(self) {
+        drop(self.file.lock_owned().await.take());
     }
 
     /// Removes it from the disk.

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Where answers are put that devices do not take at once, and how much of the disk they may take.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,12 +18,14 @@ pub struct StoreConfig {
     pub bytes: u64,
     /// What those of one device may take, in bytes. While others have some, it is the same part of what they leave. Default 1 GiB.
     pub bytes_of_device: u64,
+    /// An answer that is whole on disk waits there alone, without a flow or an open file, once its device has been away for so long. Default a minute.
+    pub parks_after: Duration,
 }
 
 impl StoreConfig {
     /// A folder, with the limits by default.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), bytes: 4 << 30, bytes_of_device: 1 << 30 }
+        Self { folder: folder.into(), bytes: 4 << 30, bytes_of_device: 1 << 30, parks_after: Duration::from_secs(60) }
     }
 }
 
@@ -41,8 +44,8 @@ pub(in crate::server) struct Room {
 struct Used {
     all: u64,
     devices: HashMap<DeviceId, u64>,
-    /// Bytes of objects that nobody holds: what an earlier process has left, and what was let go of without being removed.
-    left: HashMap<FlowName, u64>,
+    /// Bytes of objects that nobody holds, and since when: what an earlier process has left, and what was let go of without being removed.
+    left: HashMap<FlowName, (u64, Instant)>,
 }
 
 impl Used {
@@ -79,15 +82,15 @@ impl Room {
 
     /// The lease of an object that was left, for whoever asks first.
     pub(super) fn take_left(self: &Arc<Self>, name: FlowName) -> Option<Lease> {
-        let bytes = self.used.lock().left.remove(&name)?;
+        let (bytes, _) = self.used.lock().left.remove(&name)?;
         Some(Lease { room: self.clone(), device: name.device, bytes, to_come: None })
     }
 
-    /// Forgets which of these objects were left, and gives their room back.
-    pub(super) fn forget_left(&self, is_over: impl Fn(FlowName) -> bool) -> Vec<FlowName> {
+    /// Forgets which of these objects were left, and gives their room back. It is told for how long each was left.
+    pub(super) fn forget_left(&self, is_over: impl Fn(FlowName, Duration) -> bool) -> Vec<FlowName> {
         let mut used = self.used.lock();
-        let over: Vec<_> = used.left.extract_if(|name, _| is_over(*name)).collect();
-        over.iter().for_each(|(name, bytes)| used.give_back(name.device, *bytes));
+        let over: Vec<_> = used.left.extract_if(|name, (_, since)| is_over(*name, since.elapsed())).collect();
+        over.iter().for_each(|(name, (bytes, _))| used.give_back(name.device, *bytes));
         over.into_iter().map(|(name, _)| name).collect()
     }
 
@@ -166,7 +169,7 @@ impl Lease {
     /// The object stays, and nobody holds it: its bytes still count.
     pub(super) fn leave(mut self, name: FlowName) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.room.used.lock().left.insert(name, bytes);
+        self.room.used.lock().left.insert(name, (bytes, Instant::now()));
     }
 }
 
@@ -235,7 +238,7 @@ mod tests {
         let taken = room.take_left(names[0]).unwrap();
         assert!(room.take_left(names[0]).is_none() && room.is_left(names[1]));
         drop(taken);
-        assert_eq!(room.forget_left(|_| true), [names[1]]);
+        assert_eq!(room.forget_left(|_, _| true), [names[1]]);
         assert_eq!(room.usage(), (0, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! The folder that objects are in: [`ObjectStore`].
 //!
-//! Bounds: bytes on disk ([`StoreConfig`]). What an earlier process has left counts, too, and waits for its device for `LEFT_MAX`.
+//! Bounds: bytes on disk ([`StoreConfig`]). What an earlier process has left counts, too, as does what is parked. Both wait for their device for `LEFT_MAX`.
 
 use super::file::{Heads, Left, ObjectFile, Place};
 use super::room::{Room, StoreConfig};
@@ -11,9 +11,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// So long it is waited for a device whose answers an earlier process has left: as long as for one that is offline.
+/// So long it is waited for a device whose answers an earlier process has left, or that are parked: as long as for one that is offline.
 pub(in crate::server) const LEFT_MAX: Duration = Duration::from_secs(12 * 3_600);
 
 /// The file that one process locks.
@@ -29,7 +29,8 @@ pub(crate) struct ObjectStore {
     room: Arc<Room>,
     /// What is of another boot is not believed. Where the boot has no name, nothing is.
     boot: String,
-    begun: Instant,
+    /// See [`StoreConfig`].
+    parks_after: Duration,
     _lock: File,
 }
 
@@ -50,7 +51,7 @@ impl ObjectStore {
         hoop_files::folder(&folder)?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
         let room = Room::new(config.clone(), reserve, files);
-        let store = Self { folder, room, boot, begun: Instant::now(), _lock: lock };
+        let store = Self { folder, room, boot, parks_after: config.parks_after, _lock: lock };
         for of_device in fs::read_dir(&store.folder)? {
             store.find_left(&of_device?.path(), &is_known);
         }
@@ -70,7 +71,7 @@ impl ObjectStore {
             let usable = (!self.boot.is_empty() && is_known(device)).then(find).flatten();
             // Dropped, it is left.
             if !usable.is_some_and(|mut left| left.file.count()) {
-                self.room.forget_left(|left| left == name);
+                self.room.forget_left(|left, _| left == name);
                 self.place(name).remove();
             }
         }
@@ -91,7 +92,12 @@ impl ObjectStore {
         ObjectFile::create(self.place(name), self.room.lease(name.device), of_file, heads, &self.boot)
     }
 
-    /// What an earlier process has left of this object, for whoever asks first.
+    /// An answer waits on disk alone once its device has been away for so long.
+    pub(super) const fn parks_after(&self) -> Duration {
+        self.parks_after
+    }
+
+    /// What was left of this object, for whoever asks first.
     pub(super) fn take_left(&self, name: FlowName) -> Option<Left> {
         let lease = self.room.take_left(name)?;
         let left = ObjectFile::find(self.place(name), lease, self.room.file(name.device), &self.boot);
@@ -101,10 +107,9 @@ impl ObjectStore {
         left
     }
 
-    /// Removes what an earlier process has left of devices that are gone, or of all once it has been there for too long.
+    /// Removes what was left of devices that are gone, and what was left for too long.
     pub(crate) fn forget(&self, is_gone: impl Fn(DeviceId) -> bool) {
-        let is_old = self.begun.elapsed() > LEFT_MAX;
-        let gone = self.room.forget_left(|name| is_old || is_gone(name.device));
+        let gone = self.room.forget_left(|name, since| since > LEFT_MAX || is_gone(name.device));
         gone.into_iter().for_each(|name| self.place(name).remove());
     }
 

@@ -41,15 +41,14 @@ pub(crate) struct UploadStore {
     boot: String,
     journal: Journal,
     uploads: Mutex<HashMap<FlowName, Entry>>,
-    begun: Instant,
 }
 
 #[derive(Debug)]
 enum Entry {
     /// A flow has it.
     Held,
-    /// Nobody has.
-    Left(Lease),
+    /// Nobody has, since then.
+    Left(Lease, Instant),
 }
 
 /// What there is of an upload that a device asks for.
@@ -97,7 +96,7 @@ impl UploadStore {
         hoop_files::folder(&folder)?;
         let (room, boot) = answers.shared();
         let journal = Journal::open(folder.join("journal"), boot.clone())?;
-        let store = Self { folder, room, boot, journal, uploads: Mutex::default(), begun: Instant::now() };
+        let store = Self { folder, room, boot, journal, uploads: Mutex::default() };
         let mut unusable = Vec::new();
         for of_device in fs::read_dir(&store.folder)? {
             unusable.extend(store.find_left(&of_device?.path(), &is_known));
@@ -125,7 +124,7 @@ impl UploadStore {
             if found.as_ref().is_some_and(|found| is_known(device) && lease.take(found.bytes())) {
                 let to_come = found.map_or(0, |found| found.length.saturating_sub(found.there()));
                 lease.owes((to_come > 0).then(|| lease.promise_again(to_come)));
-                self.uploads.lock().insert(name, Entry::Left(lease));
+                self.uploads.lock().insert(name, Entry::Left(lease, Instant::now()));
             } else if !unusable.contains(&name) {
                 unusable.push(name);
             }
@@ -181,8 +180,8 @@ impl UploadStore {
         let mut uploads = self.uploads.lock();
         let lease = match uploads.get(&name) {
             Some(Entry::Held) => return Found::Unknown,
-            Some(Entry::Left(_)) => match uploads.insert(name, Entry::Held) {
-                Some(Entry::Left(lease)) => Some(lease),
+            Some(Entry::Left(..)) => match uploads.insert(name, Entry::Held) {
+                Some(Entry::Left(lease, _)) => Some(lease),
                 _ => None,
             },
             None if journal.is_none_or(|journal| journal == self.journal()) => {
@@ -202,7 +201,7 @@ impl UploadStore {
                 Ok(()) => self.remove(name),
                 Err(error) => {
                     LINES.warn("an upload cannot be removed", &error);
-                    self.uploads.lock().insert(name, Entry::Left(lease));
+                    self.uploads.lock().insert(name, Entry::Left(lease, Instant::now()));
                 }
             }
             return Found::Unknown;
@@ -212,29 +211,28 @@ impl UploadStore {
         Found::Left(Upload { hold, lease: Some(lease), body, length, came, is_sent, is_owned: true }, head)
     }
 
-    /// Removes what was left of devices that are gone, or of all once it has been there for too long.
+    /// Removes what was left of devices that are gone, and what was left for too long.
     pub(crate) fn forget(&self, is_gone: impl Fn(DeviceId) -> bool) {
-        let is_old = self.begun.elapsed() > LEFT_MAX;
         let mut over = Vec::new();
         for (name, entry) in self.uploads.lock().iter_mut() {
-            if matches!(entry, Entry::Left(_))
-                && (is_old || is_gone(name.device))
-                && let Entry::Left(lease) = std::mem::replace(entry, Entry::Held)
+            if let Entry::Left(_, since) = entry
+                && (since.elapsed() > LEFT_MAX || is_gone(name.device))
+                && let Entry::Left(lease, since) = std::mem::replace(entry, Entry::Held)
             {
-                over.push((*name, lease));
+                over.push((*name, lease, since));
             }
         }
-        let renewed = match over.iter().any(|(name, _)| self.is_sent(*name)) {
+        let renewed = match over.iter().any(|(name, ..)| self.is_sent(*name)) {
             true => self.journal.renew(),
             false => Ok(()),
         };
         let is_renewed = renewed.inspect_err(|error| LINES.warn("uploads cannot be removed", error)).is_ok();
-        for (name, lease) in over {
+        for (name, lease, since) in over {
             if is_renewed {
                 self.remove(name);
                 self.uploads.lock().remove(&name);
             } else {
-                self.uploads.lock().insert(name, Entry::Left(lease));
+                self.uploads.lock().insert(name, Entry::Left(lease, since));
             }
         }
     }
@@ -242,7 +240,7 @@ impl UploadStore {
     /// Removes one that was left, since its device has the answer.
     pub(crate) fn answered(&self, name: FlowName) {
         let mut uploads = self.uploads.lock();
-        if matches!(uploads.get(&name), Some(Entry::Left(_))) {
+        if matches!(uploads.get(&name), Some(Entry::Left(..))) {
             self.remove(name);
             uploads.remove(&name);
         }
@@ -410,7 +408,7 @@ impl Drop for Upload {
         let Some(lease) = self.lease.take() else { return };
         let Hold { store, name, .. } = &self.hold;
         match self.is_owned {
-            true => drop(store.uploads.lock().insert(*name, Entry::Left(lease))),
+            true => drop(store.uploads.lock().insert(*name, Entry::Left(lease, Instant::now()))),
             false => store.remove(*name),
         }
     }
