@@ -2,10 +2,11 @@
 
 use crate::authority::{Authority, AuthorityError, AuthorityFile};
 use crate::entrusted::{Entrusted, EntrustedHost};
-use crate::guests::Guests;
+use crate::guests::{Guests, user_max};
 use crate::local::{Local, title};
 use crate::patient::{Patient, PatientConfig, PatientError};
 use crate::proxy::{self, Proxy};
+use crate::shares::Shares;
 use crate::socket::ProgramSocket;
 use crate::socks;
 use crate::tun::{CARRIER_MARK, Carrying, Intakes, Tun, TunConfig, TunError};
@@ -32,7 +33,7 @@ use tokio::time::{sleep, timeout};
 /// Where an agent listens unless it is told otherwise.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:4673";
 
-/// Programs' connections at once, at most: each has a descriptor. More wait in the kernel until one has ended.
+/// Programs' connections at once, at most: each has a descriptor. More wait in the kernel until one has ended. One user has seven eighths of them at most.
 pub const CONNECTIONS_MAX: usize = 4_096;
 
 /// How long a program may say nothing on a new connection. Browsers make some that they may need.
@@ -226,7 +227,7 @@ impl Agent {
                 None => pending().await,
             }
         });
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let (places, shares) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Shares::new(user_max(CONNECTIONS_MAX)));
         loop {
             let accepted = async {
                 let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
@@ -239,7 +240,13 @@ impl Agent {
                 () = &mut taking => {}
                 accepted = accepted => match accepted {
                     Ok(((program, peer), place)) => {
-                        programs.spawn(serve(program, place, [peer, address], guests.clone(), proxy.clone()));
+                        let (guests, shares, proxy) = (guests.clone(), shares.clone(), proxy.clone());
+                        programs.spawn(async move {
+                            match guests.admit(peer, address, &shares).await {
+                                Ok(_share) => serve(program, place, [peer, address], guests, proxy).await,
+                                Err(why) => why.into_iter().for_each(|why| proxy.dialer.connector.say(why)),
+                            }
+                        });
                     }
                     Err::<_, io::Error>(error) => {
                         static LINES: Lines = Lines::new();
@@ -263,9 +270,6 @@ async fn serve(
     guests: Arc<Guests>,
     proxy: Arc<Proxy>,
 ) {
-    if let Err(why) = guests.admit(peer, address).await {
-        return why.into_iter().for_each(|why| proxy.dialer.connector.say(why));
-    }
     let mut first = [0];
     match timeout(SILENT_MAX, program.peek(&mut first)).await {
         Ok(Ok(1)) => {}

@@ -202,8 +202,21 @@ mod tests {
             .unwrap()
     }
 
-    /// Hands over an upload that is `total` bytes long and begins with its prelude; `sent` counts its bytes. Returns once it is stored.
-    async fn hand_over(gateway: SocketAddr, seed: u8, fields: &str, total: usize, sent: &AtomicUsize) {
+    /// The same in two parts, the second once `sent` is not 0; it is `total` once all is sent. Nothing is answered.
+    async fn hand_over_slowly(gateway: SocketAddr, total: usize, sent: &AtomicUsize) {
+        let (head, prelude) = beginning(9, "", total);
+        let mut socket = TcpStream::connect(gateway).await.unwrap();
+        socket.write_all(&[head.as_bytes(), &prelude].concat()).await.unwrap();
+        while sent.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        socket.write_all(&vec![9; total - prelude.len()]).await.unwrap();
+        sent.store(total, Ordering::Relaxed);
+        let _ = socket.read(&mut [0; 1024]).await;
+    }
+
+    /// A request's head, and the prelude that its body begins with.
+    fn beginning(seed: u8, fields: &str, total: usize) -> (String, Vec<u8>) {
         let mut ticket = [seed; TICKET_LEN];
         ticket[0] = 1;
         ticket[21..25].copy_from_slice(&4_000_000_000_u32.to_be_bytes());
@@ -211,6 +224,12 @@ mod tests {
         let dest = "http%3A%2F%2F127.0.0.1%3A9%2Fhoop%2Fpost";
         let head =
             format!("POST /offload?dest={dest} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {total}\r\n{fields}\r\n");
+        (head, prelude)
+    }
+
+    /// Hands over an upload that is `total` bytes long and begins with its prelude; `sent` counts its bytes. Returns once it is stored.
+    async fn hand_over(gateway: SocketAddr, seed: u8, fields: &str, total: usize, sent: &AtomicUsize) {
+        let (head, prelude) = beginning(seed, fields, total);
         let mut socket = TcpStream::connect(gateway).await.unwrap();
         socket.write_all(&[head.as_bytes(), &prelude].concat()).await.unwrap();
         sent.store(prelude.len(), Ordering::Relaxed);
@@ -259,6 +278,46 @@ mod tests {
             drop(turns);
             long.await.unwrap();
         }
+        stop.trigger();
+        running.await.unwrap();
+    }
+
+    /// A disk that is slow made others wait for their turns, and what waited was thrown away with its sender.
+    #[tokio::test]
+    async fn what_a_sender_that_has_gone_had_sent_is_recorded_when_its_turn_comes() {
+        const LEN: usize = 200_000;
+        let folder = tempfile::tempdir().unwrap();
+        let gateway = open(folder.path()).await;
+        let (address, core) = (gateway.address(), gateway.core.clone());
+        let (stop, shutdown) = shutdown();
+        let running = tokio::spawn(gateway.run(shutdown));
+        let stored = || core.spool.tally().unwrap().get(&hoop_spool::State::Stored).map_or(0, |tally| tally.uploads);
+        let sent = Arc::new(AtomicUsize::new(0));
+        let own = sent.clone();
+        // One turn begins it.
+        let sending = tokio::spawn(async move { hand_over_slowly(address, LEN, &own).await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let mut turns = Vec::new();
+        while let Ok(turn) = tokio::time::timeout(Duration::from_millis(10), core.turns.take()).await {
+            turns.push(turn);
+        }
+        // All of it is there soon, and waits for its turn.
+        sent.store(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(sent.load(Ordering::Relaxed), LEN);
+        sending.abort();
+        let _ = sending.await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(stored(), 0);
+        drop(turns);
+        tokio::time::timeout(Duration::from_secs(20), async {
+            while stored() == 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await
+        .expect("it is recorded");
+        drop(core);
         stop.trigger();
         running.await.unwrap();
     }

@@ -382,7 +382,8 @@ impl Index {
 
     /// Waits until all that is recorded is on disk.
     pub fn settle(&mut self) -> Result<(), StoreError> {
-        if self.journal.sync().is_ok() {
+        // A kernel tells once that a sync failed: the next one says nothing of what was lost by then.
+        if !self.journal.is_closed() && self.journal.sync().is_ok() {
             return Ok(());
         }
         // What the journal could not do, SQLite may.

@@ -1296,6 +1296,7 @@ mod tests {
         let outcomes = record_all(&mut index, &[(3, 100), (4, 100)], true);
         assert!(outcomes.iter().all(Result::is_err), "nobody has it: {outcomes:?}");
         assert_eq!([1, 2, 3, 4].map(|number| has(&mut index, number)), [true, true, false, false]);
+        assert!(index.settle().is_err(), "the next sync tells nothing of what was lost by then");
         // As if the process were killed: nothing is committed on the way out.
         drop(index);
         let mut index = open();

@@ -11,23 +11,22 @@
 //!
 //! A connection is made before anything is known of its destination. What fails later is a reset.
 //!
-//! Files, each importing only those before it: `error`, `kernel`, `rules`, `commands`, `intake`, `shares`.
+//! Files, each importing only those before it: `error`, `kernel`, `rules`, `commands`, `intake`.
 
 mod commands;
 mod error;
 mod intake;
 mod kernel;
 mod rules;
-mod shares;
 
 pub use error::TunError;
 pub(crate) use rules::CARRIER_MARK;
 
 use self::intake::{Intake, Source};
 use self::rules::{Family, INTERFACE, Ports, Rules};
-use self::shares::{Share, Shares};
 use crate::destination::Destination;
-use crate::guests::Guests;
+use crate::guests::{Guests, user_max};
+use crate::shares::{Share, Shares};
 use crate::socket::ProgramSocket;
 use crate::tunnel::Dialer;
 use hoop_http::Lines;
@@ -208,7 +207,7 @@ impl Tun {
     pub(crate) async fn run(self: Arc<Self>, intakes: Intakes, carrying: Arc<Carrying>) {
         let Intakes { interface, intakes } = intakes;
         let [programs, lan] = [CONNECTIONS_MAX, LAN_MAX].map(|most| Arc::new(Semaphore::new(most)));
-        let shares = Shares::new(MACHINE_MAX);
+        let shares = (Shares::new(user_max(CONNECTIONS_MAX)), Shares::new(MACHINE_MAX));
         let mut working = JoinSet::new();
         for intake in intakes {
             let places = if intake.source == Source::Lan { lan.clone() } else { programs.clone() };
@@ -238,7 +237,13 @@ fn has_ipv6() -> bool {
 }
 
 /// Takes what comes to one listener.
-async fn take(tun: Arc<Tun>, intake: Intake, places: Arc<Semaphore>, shares: Arc<Shares>, carrying: Arc<Carrying>) {
+async fn take(
+    tun: Arc<Tun>,
+    intake: Intake,
+    places: Arc<Semaphore>,
+    (users, machines): (Arc<Shares<u32>>, Arc<Shares<IpAddr>>),
+    carrying: Arc<Carrying>,
+) {
     static LINES: Lines = Lines::new();
     let mut connections = JoinSet::new();
     loop {
@@ -253,8 +258,8 @@ async fn take(tun: Arc<Tun>, intake: Intake, places: Arc<Semaphore>, shares: Arc
                     let destination = intake.destination(&stream);
                     tun.note_relay(carrying.link.server_addresses()).await;
                     let origin = match intake.source {
-                        Source::Programs => Some(Origin::Program),
-                        Source::Lan => shares.take(peer.ip().to_canonical()).map(Origin::Machine),
+                        Source::Programs => Some(Origin::Program(users.clone())),
+                        Source::Lan => machines.take(peer.ip().to_canonical()).map(Origin::Machine),
                     };
                     match destination.zip(origin) {
                         Some((destination, origin)) => {
@@ -275,10 +280,10 @@ async fn take(tun: Arc<Tun>, intake: Intake, places: Arc<Semaphore>, shares: Arc
 
 /// Whose a connection is.
 enum Origin {
-    /// A program's of this machine.
-    Program,
+    /// A program's of this machine, whose user has a share of these.
+    Program(Arc<Shares<u32>>),
     /// Another machine's, which has its share.
-    Machine(#[allow(dead_code, reason = "it goes with the connection")] Share),
+    Machine(#[allow(dead_code, reason = "it goes with the connection")] Share<IpAddr>),
 }
 
 /// Carries a connection, whose ends are these for whoever began it.
@@ -291,12 +296,16 @@ async fn carry(
 ) {
     let Carrying { dialer, guests, .. } = &*carrying;
     let [peer, to] = ends;
+    let mut of_user = None;
     let (program, from) = match &origin {
-        Origin::Program => {
+        Origin::Program(shares) => {
             // The rules lead nobody else here. Who is served does not depend on them.
-            if let Err(why) = guests.admit(peer, to).await {
-                why.into_iter().for_each(|why| dialer.connector.say(why));
-                return drop(stream.set_zero_linger());
+            match guests.admit(peer, to, shares).await {
+                Ok(share) => of_user = Some(share),
+                Err(why) => {
+                    why.into_iter().for_each(|why| dialer.connector.say(why));
+                    return drop(stream.set_zero_linger());
+                }
             }
             (ProgramSocket::new(stream, ends, guests.owners.clone(), place), INTERFACE.to_owned())
         }
@@ -308,6 +317,7 @@ async fn carry(
     if let Ok(dialled) = dialer.open_from(&destination, Some(&from)) {
         dialer.carry(program, &under_way, &destination, dialled).await;
     }
+    drop(of_user);
 }
 
 /// Makes the redirection again that somebody has taken away: then packets of TCP come out of the interface. Others do in any case, such as those by which the kernel looks for routers.

@@ -1,7 +1,7 @@
 //! Work that waits for the disk: [`blocking`], and [`Turns`] for what strangers begin.
 
 use std::sync::Arc;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Records that senders have begun, at once. Each waits on a thread for its sync, of which all that wait share one; the
 /// runtime has 512 threads, and looks and deliveries need some.
@@ -17,20 +17,39 @@ impl Default for Turns {
     }
 }
 
+/// A turn that has come.
+#[derive(Debug)]
+pub struct Turn(OwnedSemaphorePermit);
+
+impl Turn {
+    /// Runs [`blocking`] work, also if nobody waits for it any more.
+    pub async fn blocking<S, T>(self, state: &Arc<S>, work: impl FnOnce(&S) -> T + Send + 'static) -> T
+    where
+        S: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        blocking(state, move |state| {
+            let _turn = self.0;
+            work(state)
+        })
+        .await
+    }
+}
+
 impl Turns {
-    /// Runs [`blocking`] work once there is a turn for it. Until then it waits without a thread, and goes if nobody waits
-    /// for it any more.
+    /// Waits for a turn, without a thread.
+    pub async fn take(&self) -> Turn {
+        Turn(self.0.clone().acquire_owned().await.expect("it is never closed"))
+    }
+
+    /// Runs [`blocking`] work once there is a turn for it. Until then it goes, with all that it holds, if nobody waits for
+    /// it any more.
     pub async fn blocking<S, T>(&self, state: &Arc<S>, work: impl FnOnce(&S) -> T + Send + 'static) -> T
     where
         S: Send + Sync + 'static,
         T: Send + 'static,
     {
-        let turn = self.0.clone().acquire_owned().await.expect("it is never closed");
-        blocking(state, move |state| {
-            let _turn = turn;
-            work(state)
-        })
-        .await
+        self.take().await.blocking(state, work).await
     }
 }
 

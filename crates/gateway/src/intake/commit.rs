@@ -2,6 +2,7 @@
 
 use super::refusals::{commit_problem, given_up};
 use crate::access::receipts::Taken;
+use crate::core::blocking::Turn;
 use crate::core::state::Core;
 use hoop_http::Problem;
 use hoop_seal::Layout;
@@ -42,8 +43,14 @@ pub fn record(core: &Core, intake: &Intake, range: ByteRange, total: u64) -> Res
     Ok(Taken { id: intake.id(), state, total, stored })
 }
 
-/// Records it where the disk may be waited for.
-pub async fn commit(core: &Arc<Core>, intake: Intake, range: ByteRange, total: u64) -> Result<Taken, Problem> {
-    let committed = core.turns.blocking(core, move |core| record(core, &intake, range, total)).await;
+/// Records it where the disk may be waited for, now that there is a turn.
+pub async fn commit(
+    turn: Turn,
+    core: &Arc<Core>,
+    intake: Intake,
+    range: ByteRange,
+    total: u64,
+) -> Result<Taken, Problem> {
+    let committed = turn.blocking(core, move |core| record(core, &intake, range, total)).await;
     committed.map_err(commit_problem)
 }

@@ -210,14 +210,17 @@ impl Receiving {
             ended.and_then(|()| if end < limit && !open_ended { Err(truncated(end, Some(limit))) } else { Ok(()) });
         let kept = whole_records(layout, ByteRange::new(self.from, end.max(self.from)));
         let total = layout.total();
-        let committed = match (kept, self.writer.take()) {
-            (Some(range), Some(writer)) => commit(&self.core, writer.intake, range, total).await.map(Some),
-            (None, writer) => {
-                self.writer = writer;
+        let committed = match kept {
+            Some(range) => {
+                // Until there is one it may be dropped, and then goes another way.
+                let turn = self.core.turns.take().await;
+                let writer = self.writer.take().expect("nobody took it");
+                commit(turn, &self.core, writer.intake, range, total).await.map(Some)
+            }
+            None => {
                 self.give_back().await;
                 Ok(None)
             }
-            (Some(_), None) => Ok(None),
         };
         match committed {
             // It was over before all of this came: nothing is missing.

@@ -213,8 +213,9 @@ impl RequestBody {
             stream.try_io(Interest::READABLE, || SpliceChunk::take(stream, most))
         };
         let piped = match taken {
+            Ok(None) => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            taken => taken?,
+            taken => taken?.expect("there is one"),
         };
         if piped.is_empty() {
             return Err(long.broken_off());

@@ -38,16 +38,16 @@ pub struct SpliceChunk {
 }
 
 impl SpliceChunk {
-    /// Takes what has come, at most so many bytes; none at the end. `WouldBlock`: nothing has, or this way is closed from now on ([`is_possible`]).
-    pub(crate) fn take(socket: &impl std::os::fd::AsFd, most: u64) -> io::Result<Self> {
-        Self::try_take(socket, most).map_err(|error| match is_closed_way(&error) {
-            true => {
+    /// Takes what has come, at most so many bytes; none at the end. `WouldBlock`: nothing has. None: there may be something, and this way is closed from now on ([`is_possible`]).
+    pub(crate) fn take(socket: &impl std::os::fd::AsFd, most: u64) -> io::Result<Option<Self>> {
+        match Self::try_take(socket, most) {
+            Err(error) if is_closed_way(&error) => {
                 IS_IMPOSSIBLE.store(true, Ordering::Relaxed);
                 tracing::info!(%error, "bodies are copied: they cannot be spliced");
-                io::ErrorKind::WouldBlock.into()
+                Ok(None)
             }
-            false => error,
-        })
+            taken => taken.map(Some),
+        }
     }
 
     fn try_take(socket: &impl std::os::fd::AsFd, most: u64) -> io::Result<Self> {

@@ -154,7 +154,7 @@ impl Egress {
     async fn look_up(&self, destination: &str, device: DeviceId) -> Result<Vec<SocketAddr>, u64> {
         let place = self.lookups.take(device).await.ok_or(codes::UNKNOWN_NAME)?;
         let (destination, patience) = (destination.to_owned(), place.patience());
-        let mut found = tokio::task::spawn_blocking(move || {
+        let mut found = self.lookups.run(move || {
             let _place = place;
             destination.to_socket_addrs().map(Vec::from_iter)
         });

@@ -12,15 +12,26 @@ use hoop_endpoint::DeviceId;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 /// A device may have a part of the threads that are free, and one more.
 const PART: usize = 8;
 
-/// Threads for lookups, shared by all devices.
+/// Threads for lookups, shared by all devices. They are no others' threads: those may all wait for a slow disk.
 #[derive(Debug)]
 pub(crate) struct Lookups {
     turns: Mutex<Turns<oneshot::Sender<Lookup>>>,
+    /// None: it ends.
+    threads: Option<Runtime>,
+}
+
+impl Drop for Lookups {
+    fn drop(&mut self) {
+        // A lookup that hangs is not waited for.
+        self.threads.take().map(Runtime::shutdown_background);
+    }
 }
 
 /// One may be under way, until this is dropped.
@@ -67,7 +78,14 @@ impl Drop for Patience {
 impl Lookups {
     /// So many at once, of all devices and of each.
     pub(crate) fn new(all: usize, of_device: usize) -> Arc<Self> {
-        Arc::new(Self { turns: Mutex::new(Turns::new(all, of_device, PART, oneshot::Sender::is_closed)) })
+        let turns = Mutex::new(Turns::new(all, of_device, PART, oneshot::Sender::is_closed));
+        let threads = Builder::new_current_thread().max_blocking_threads(all).thread_name("lookup").build();
+        Arc::new(Self { turns, threads: Some(threads.expect("it has no driver that could fail")) })
+    }
+
+    /// Runs a lookup on a thread for such.
+    pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        self.threads.as_ref().expect("until it is dropped").spawn_blocking(work)
     }
 
     /// Whether this device waits for its turn.
@@ -129,6 +147,26 @@ mod tests {
         drop((first, third, fourth));
         let turns = lookups.turns.lock();
         assert!(turns.is_unused() && turns.free() == 64, "{turns:?}");
+    }
+
+    /// One device's downloads to a slow disk took all threads of the relay, and no name was looked up.
+    #[tokio::test]
+    async fn names_are_looked_up_while_all_other_threads_wait_for_the_disk() {
+        const THREADS: usize = 512;
+        let (disk, lookups) = (Arc::new(Mutex::new(())), Lookups::new(4, 2));
+        let slow = disk.lock();
+        for _ in 0..THREADS {
+            let disk = disk.clone();
+            tokio::task::spawn_blocking(move || drop(disk.lock()));
+        }
+        let lookup = lookups.take(host(1)).await.unwrap();
+        let found = lookups.run(move || {
+            drop(lookup);
+            1
+        });
+        let found = timeout(Duration::from_secs(30), found).await;
+        drop(slow);
+        assert_eq!(found.expect("it is looked up").unwrap(), 1);
     }
 
     #[tokio::test]

@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// So many of a device's connections may have the kernel's buffers grow as it likes, to some megabytes each, and so many of its answers have large buffers here. What a destination sends and the
@@ -105,14 +106,29 @@ impl Drop for Place {
     }
 }
 
-/// A file that is open, and its place.
+/// A file that is open, and its place. It is closed on a thread that may wait: if it was removed, that takes the disk its time.
 #[derive(Debug)]
 pub(crate) struct PlacedFile {
+    /// None: it is being closed.
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
     file: File,
     /// None: it is open for a moment, or an earlier relay had counted it.
     _place: Option<Place>,
     /// What counts it, and ends after it.
-    _counted: Option<Counted>,
+    counted: Option<Counted>,
+}
+
+impl Drop for PlacedFile {
+    fn drop(&mut self) {
+        let open = self.open.take();
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn_blocking(move || drop(open));
+        }
+    }
 }
 
 /// What counts a file until it is closed.
@@ -120,12 +136,13 @@ pub(crate) type Counted = Box<dyn fmt::Debug + Send + Sync>;
 
 impl PlacedFile {
     pub const fn new(file: File, place: Option<Place>) -> Self {
-        Self { file, _place: place, _counted: None }
+        Self { open: Some(Open { file, _place: place, counted: None }) }
     }
 
     /// The same; this is dropped once the file is closed.
-    pub fn counted(self, counted: Option<Counted>) -> Self {
-        Self { _counted: counted, ..self }
+    pub fn counted(mut self, counted: Option<Counted>) -> Self {
+        self.open.iter_mut().zip(counted).for_each(|(open, counted)| open.counted = Some(counted));
+        self
     }
 }
 
@@ -133,7 +150,7 @@ impl Deref for PlacedFile {
     type Target = File;
 
     fn deref(&self) -> &File {
-        &self.file
+        &self.open.as_ref().expect("until it is dropped").file
     }
 }
 
@@ -173,6 +190,23 @@ mod tests {
             held.extend(std::iter::from_fn(|| places.take_now(DeviceId([number; 20]))));
             assert!(held.len() > before + 3, "{number}");
         }
+    }
+
+    /// A large file that was removed was closed where all that is carried waits.
+    #[tokio::test]
+    async fn a_file_is_closed_on_a_thread_that_may_wait() {
+        #[derive(Debug)]
+        struct Closed(std::sync::mpsc::Sender<std::thread::ThreadId>);
+        impl Drop for Closed {
+            fn drop(&mut self) {
+                let _ = self.0.send(std::thread::current().id());
+            }
+        }
+        let (says, closed) = std::sync::mpsc::channel();
+        let file = PlacedFile::new(tempfile::tempfile().unwrap(), None).counted(Some(Box::new(Closed(says))));
+        drop(file);
+        let closer = tokio::task::spawn_blocking(move || closed.recv().unwrap()).await.unwrap();
+        assert_ne!(closer, std::thread::current().id());
     }
 
     #[tokio::test]

@@ -206,7 +206,7 @@ impl With<'_> {
             }
         } else {
             collect(upload, &mut reader, rest, length, writer).await?;
-            upload.mark_sent().inspect_err(on_failure).map_err(|_| codes::BROKEN)?;
+            upload.mark_sent().await.inspect_err(on_failure).map_err(|_| codes::BROKEN)?;
             Told::Whole.write(writer).await.map_err(over)?;
         }
         let body = upload.body();

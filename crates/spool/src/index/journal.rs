@@ -87,6 +87,11 @@ impl Journal {
         self.is_closed = true;
     }
 
+    /// Whether it has no room until then: what it has may not be on disk.
+    pub const fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     /// Where the next record goes.
     pub const fn at(&self) -> u64 {
         self.at

@@ -18,6 +18,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::runtime::Handle;
 
 /// File systems give whole blocks.
 const FILE_BLOCK: u64 = 4 << 10;
@@ -53,7 +54,13 @@ pub(super) struct Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if !self.is_whole {
-            let _ = fs::remove_file(&self.path);
+            let path = std::mem::take(&mut self.path);
+            let remove = move || drop(fs::remove_file(path));
+            // A large file takes a disk its time.
+            match Handle::try_current() {
+                Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+                Err(_) => remove(),
+            }
         }
     }
 }

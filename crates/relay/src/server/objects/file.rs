@@ -97,18 +97,39 @@ impl Place {
     }
 }
 
+/// What a body is read from.
+#[derive(Clone, Debug)]
+pub(super) enum BodyFile {
+    /// More of it may come.
+    Open(Arc<PlacedFile>),
+    /// It is whole, and opened for each read: devices may be slow, and descriptors are few.
+    Whole(PathBuf),
+}
+
+impl BodyFile {
+    /// Fills `bytes` with what lies from `offset` on.
+    ///
+    /// # Errors
+    /// If the disk fails, or has less.
+    pub(super) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        match self {
+            Self::Open(file) => file.read_exact_at(bytes, offset),
+            Self::Whole(path) => File::open(path)?.read_exact_at(bytes, offset),
+        }
+    }
+}
+
 /// The files of an object that is there.
 #[derive(Debug)]
 pub(super) struct ObjectFile {
     place: Place,
     /// None: it was removed.
     lease: Option<Lease>,
-    body: Arc<PlacedFile>,
+    body: BodyFile,
     /// All before it is a hole, or was never written. It counts for nothing.
     punched: u64,
     /// The end of what was put there.
     end: u64,
-    is_whole: bool,
 }
 
 /// An object that an earlier process has left.
@@ -141,8 +162,8 @@ impl ObjectFile {
         let body =
             written.and_then(|()| File::options().read(true).write(true).create_new(true).open(place.path("part")));
         let body = body.inspect_err(|_| place.remove())?;
-        let body = Arc::new(PlacedFile::new(body, Some(of_file)));
-        Ok(Some(Self { place, lease: Some(lease), body, punched: heads.first, end: heads.first, is_whole: false }))
+        let body = BodyFile::Open(Arc::new(PlacedFile::new(body, Some(of_file))));
+        Ok(Some(Self { place, lease: Some(lease), body, punched: heads.first, end: heads.first }))
     }
 
     /// Finds what an earlier process has left of the same boot. None: there is nothing that could be used. `of_file`: none, if it is only looked at.
@@ -155,19 +176,26 @@ impl ObjectFile {
         let end = body.metadata().ok().map(|body| body.len()).filter(|end| *end >= heads.first)?;
         // What was released before is a hole, where the file system tells.
         let first = seek(&body, SeekFrom::Data(0)).unwrap_or(0).clamp(heads.first, end);
-        let (punched, body) = (first, Arc::new(PlacedFile::new(body, of_file)));
-        Some(Left { file: Self { place, lease: Some(lease), body, punched, end, is_whole }, heads, end, is_whole })
+        let (punched, body) = match is_whole {
+            true => (first, BodyFile::Whole(place.path("whole"))),
+            false => (first, BodyFile::Open(Arc::new(PlacedFile::new(body, of_file)))),
+        };
+        Some(Left { file: Self { place, lease: Some(lease), body, punched, end }, heads, end, is_whole })
     }
 
     /// Counts what there is of it on disk, once it was found. Whether there is room for that.
     pub(super) fn count(&mut self) -> bool {
-        let bytes = self.body.metadata().map_or(0, |body| body.blocks() * 512)
+        let body = match &self.body {
+            BodyFile::Open(file) => file.metadata(),
+            BodyFile::Whole(path) => fs::metadata(path),
+        };
+        let bytes = body.map_or(0, |body| body.blocks() * 512)
             + fs::metadata(self.place.path("head")).map_or(0, |head| head.len());
         self.lease.as_mut().is_some_and(|lease| lease.take(FILES_BYTES + bytes))
     }
 
     /// What reads the body.
-    pub(super) fn body(&self) -> Arc<PlacedFile> {
+    pub(super) fn body(&self) -> BodyFile {
         self.body.clone()
     }
 
@@ -177,13 +205,13 @@ impl ObjectFile {
     /// If the disk fails, or is full.
     pub(super) fn put(&mut self, offset: u64, pieces: &[Bytes]) -> io::Result<bool> {
         let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let Some(lease) = &mut self.lease else { return Ok(false) };
+        let (Some(lease), BodyFile::Open(file)) = (&mut self.lease, &self.body) else { return Ok(false) };
         // What was passed on in between is not there, and is given back with what is.
         let bytes = len + offset.saturating_sub(self.end.max(self.punched));
         let Some(_promise) = lease.grow(bytes, 0) else { return Ok(false) };
         let mut at = offset;
         let written = pieces.iter().try_for_each(|piece| {
-            self.body.write_all_at(piece, at)?;
+            file.write_all_at(piece, at)?;
             at += piece.len() as u64;
             Ok(())
         });
@@ -195,6 +223,7 @@ impl ObjectFile {
 
     /// Nobody needs what lies before `offset`.
     pub(super) fn release(&mut self, offset: u64) {
+        let BodyFile::Open(file) = &self.body else { return };
         let to = offset - offset % HOLE;
         if to <= self.punched {
             return;
@@ -203,7 +232,7 @@ impl ObjectFile {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Where a file system makes no holes, it stays until the object goes.
         let from = self.punched - self.punched % HOLE;
-        if fallocate(&**self.body, flags, from, to - from).is_ok() {
+        if fallocate(&***file, flags, from, to - from).is_ok() {
             self.lease.iter_mut().for_each(|lease| lease.shrink(len));
         }
         self.punched = to;
@@ -211,13 +240,14 @@ impl ObjectFile {
 
     /// Whether all of the body is there, as far as it is still needed.
     pub(super) const fn is_whole(&self) -> bool {
-        self.is_whole
+        matches!(self.body, BodyFile::Whole(_))
     }
 
     /// All of the body is there.
     pub(super) fn mark_whole(&mut self) {
-        if !self.is_whole {
-            self.is_whole = fs::rename(self.place.path("part"), self.place.path("whole")).is_ok();
+        let whole = self.place.path("whole");
+        if !self.is_whole() && fs::rename(self.place.path("part"), &whole).is_ok() {
+            self.body = BodyFile::Whole(whole);
         }
     }
 

@@ -2,18 +2,17 @@
 //!
 //! Bounds: what has come and was not passed on takes `AHEAD` bytes of memory and one piece, and of an answer whose place is not wide `AHEAD_NARROW`. More of it goes to disk if there is a store and room in it, and otherwise the origin waits.
 
-use super::file::{Heads, Left, ObjectFile};
+use super::file::{BodyFile, Heads, Left, ObjectFile};
 use super::store::ObjectStore;
 use super::window::Window;
 use crate::codes;
-use crate::server::places::{Place, PlacedFile};
+use crate::server::places::Place;
 use bytes::Bytes;
 use hoop_endpoint::FlowName;
 use hoop_http::Lines;
 use parking_lot::Mutex;
 use std::future::pending;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -69,7 +68,7 @@ struct State {
     end: Option<Result<(), u64>>,
     /// All before it was passed on.
     passed: u64,
-    body: Option<Arc<PlacedFile>>,
+    body: Option<BodyFile>,
 }
 
 impl Object {
@@ -357,7 +356,7 @@ impl Object {
             let is_put = pieces.is_empty() || write(&store, name, &mut file, &heads, (start, &pieces), released);
             if is_put {
                 let mut state = state.lock();
-                state.body = state.body.take().or_else(|| file.as_ref().map(ObjectFile::body));
+                state.body = file.as_ref().map(ObjectFile::body);
                 state.window.store(start + pieces.iter().map(|piece| piece.len() as u64).sum::<u64>());
             }
             mark_if_whole(&state, &mut file);
@@ -375,16 +374,21 @@ impl Object {
     }
 }
 
+/// Notes that all is there, once it is, and where the body is read from.
 fn mark_if_whole(state: &Mutex<State>, file: &mut Option<ObjectFile>) {
+    let Some(file) = file else { return };
     let is_whole = {
         let state = state.lock();
         state.end == Some(Ok(())) && state.window.stored() == state.window.end()
     };
-    file.iter_mut().filter(|_| is_whole).for_each(ObjectFile::mark_whole);
+    if is_whole {
+        file.mark_whole();
+    }
+    state.lock().body = Some(file.body());
 }
 
 /// Reads so many bytes, [`STEP`] at most.
-async fn read(body: Arc<PlacedFile>, from: u64, len: u64) -> Result<Bytes, u64> {
+async fn read(body: BodyFile, from: u64, len: u64) -> Result<Bytes, u64> {
     let len = len as usize;
     let read = spawn_blocking(move || {
         let mut bytes = vec![0; len];

@@ -155,8 +155,8 @@ impl UploadStore {
 
     /// Removes its files. If it was passed on perhaps, and its device may ask what became of it, the journal is to be renewed before.
     fn remove(&self, name: FlowName) {
-        // Last of all what says that there is one.
-        for kind in ["sent", "body", "head"] {
+        // Last of all what says that there is one. A body may become a sent one meanwhile.
+        for kind in ["body", "sent", "head"] {
             let _ = fs::remove_file(self.path(name, kind));
         }
     }
@@ -370,10 +370,11 @@ impl Upload {
     ///
     /// # Errors
     /// If the disk fails.
-    pub(crate) fn mark_sent(&mut self) -> io::Result<()> {
+    pub(crate) async fn mark_sent(&mut self) -> io::Result<()> {
         let Hold { store, name, .. } = &self.hold;
         if !self.is_sent {
-            fs::rename(store.path(*name, "body"), store.path(*name, "sent"))?;
+            let [body, sent] = ["body", "sent"].map(|kind| store.path(*name, kind));
+            spawn_blocking(move || fs::rename(body, sent)).await.map_err(io::Error::other).flatten()?;
             self.is_sent = true;
         }
         Ok(())
@@ -499,7 +500,7 @@ mod tests {
         upload.begin_again().unwrap();
         upload.put(vec![Bytes::from_static(b"01234")]).await.unwrap();
         upload.put(vec![Bytes::from_static(b"56789")]).await.unwrap();
-        upload.mark_sent().unwrap();
+        upload.mark_sent().await.unwrap();
         drop(upload);
         let Found::Left(upload, _) = store.take(NAME, None) else { panic!("it is there") };
         assert!(upload.is_sent());
@@ -516,13 +517,13 @@ mod tests {
         let (answers, store) = open(folder.path(), 1 << 30);
         let journal = store.journal();
         let mut upload = begin(&store);
-        upload.mark_sent().unwrap();
+        upload.mark_sent().await.unwrap();
         upload.discard(true).await;
         assert!(matches!(store.take(NAME, Some(journal)), Found::Nothing));
         for is_damaged in [true, false] {
             let journal = store.journal();
             let mut upload = begin(&store);
-            upload.mark_sent().unwrap();
+            upload.mark_sent().await.unwrap();
             drop(upload);
             match is_damaged {
                 true => {
@@ -535,7 +536,7 @@ mod tests {
         }
         let journal = store.journal();
         let mut upload = begin(&store);
-        upload.mark_sent().unwrap();
+        upload.mark_sent().await.unwrap();
         drop((upload, store, answers));
         let is_known = |_| false;
         let (config, reserve) = (StoreConfig::new(folder.path()), Reserve::of(folder.path()));
