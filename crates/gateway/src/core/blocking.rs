@@ -1,4 +1,4 @@
-//! Work that waits for the disk: [`blocking`], and [`Turns`] for what strangers begin.
+//! Work that waits for the disk: [`blocking`], and [`Turns`] for what strangers begin or ask.
 
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -7,15 +7,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// runtime has 512 threads, and looks and deliveries need some.
 const TURNS_MAX: usize = 128;
 
-/// Turns to record something for a sender. One is given back when that is done, also if the sender has gone meanwhile.
+/// Looks of strangers at what is recorded, at once. Each waits on a thread while another's record is synced.
+const LOOKS_MAX: usize = 64;
+
+/// Turns to record or look at something for a stranger. One is given back when that is done, also if the stranger has gone
+/// meanwhile.
 #[derive(Debug)]
 pub struct Turns(Arc<Semaphore>);
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(TURNS_MAX)))
-    }
-}
 
 /// A turn that has come.
 #[derive(Debug)]
@@ -37,6 +35,16 @@ impl Turn {
 }
 
 impl Turns {
+    /// To record something.
+    pub fn of_records() -> Self {
+        Self(Arc::new(Semaphore::new(TURNS_MAX)))
+    }
+
+    /// To look at something.
+    pub fn of_looks() -> Self {
+        Self(Arc::new(Semaphore::new(LOOKS_MAX)))
+    }
+
     /// Waits for a turn, without a thread.
     pub async fn take(&self) -> Turn {
         Turn(self.0.clone().acquire_owned().await.expect("it is never closed"))
@@ -79,7 +87,7 @@ mod tests {
     /// Whoever begins and hangs up, again and again, must not have all threads.
     #[tokio::test]
     async fn what_nobody_waits_for_any_more_keeps_its_turn_until_it_is_done() {
-        let (turns, disk) = (Arc::new(Turns::default()), Arc::new(Semaphore::new(0)));
+        let (turns, disk) = (Arc::new(Turns::of_records()), Arc::new(Semaphore::new(0)));
         let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
         let record = || {
             let (turns, disk, begun) = (turns.clone(), disk.clone(), begun.clone());

@@ -23,6 +23,8 @@ pub struct Core {
     pub committed: Notify,
     /// Turns to record what senders begin.
     pub turns: Turns,
+    /// Turns to look at something for a stranger.
+    pub looks: Turns,
     /// Whether what is stored is sent before all of it is.
     pub cut_through: bool,
 }
@@ -31,8 +33,8 @@ impl Core {
     /// Of a gateway that has just been opened.
     pub fn new(spool: Spool, clock: Clock, key: GatewayKey, cut_through: bool) -> Self {
         let (counters, progress) = (Counters::default(), Progress::default());
-        let (stored, committed, turns) = (Notify::new(), Notify::new(), Turns::default());
-        Self { spool, clock, key, counters, progress, stored, committed, turns, cut_through }
+        let (stored, committed, turns, looks) = (Notify::new(), Notify::new(), Turns::of_records(), Turns::of_looks());
+        Self { spool, clock, key, counters, progress, stored, committed, turns, looks, cut_through }
     }
 
     /// A number that grows whenever anything is recorded or moves.

@@ -15,7 +15,6 @@ use super::status::{Status, write_wait};
 use crate::access::cors::Page;
 use crate::access::receipts::write_headers;
 use crate::access::representation::Representation;
-use crate::core::blocking::blocking;
 use crate::core::problems::store_problem;
 use hoop_http::{Body, Code, Events, Problem, Shutdown, events, json};
 use hoop_pages::words::MonitorWords;
@@ -105,7 +104,8 @@ pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
     if wanted == Representation::Events {
         return Ok(visit.stream(Topic::Overview));
     }
-    let overview = blocking(visit.web, Overview::of).await.map_err(|error| store_problem(&error))?;
+    let overview = visit.web.core.looks.blocking(visit.web, Overview::of).await;
+    let overview = overview.map_err(|error| store_problem(&error))?;
     let mut response = match wanted {
         Representation::Json | Representation::Events => json(StatusCode::OK, &overview),
         Representation::Html => {
@@ -222,7 +222,7 @@ impl Watch {
             return Ok(());
         }
         let topic = self.topic;
-        let known = blocking(&self.web, move |web| topic.look(web));
+        let known = self.web.core.looks.blocking(&self.web, move |web| topic.look(web));
         self.seen = known.await?.map(|known| (revision, now, known));
         Ok(())
     }

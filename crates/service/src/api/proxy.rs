@@ -159,6 +159,7 @@ fn outgoing(
     set_upgrade(&mut parts.headers, protocol);
     // We send `100 Continue` ourselves when the application takes the first bytes (RFC 9110 §10.1.1).
     parts.headers.remove(header::EXPECT);
+    drop_own(&mut parts.headers);
     drop_made_up(&mut parts.headers, client.trusted, left_behind);
     if parts.headers.contains_key("x-real-ip") {
         let address = HeaderValue::try_from(client.address.to_string()).expect("an address is ASCII");

@@ -14,7 +14,7 @@ use hoop_files::LockError;
 use hoop_units::{UnixTime, UploadId};
 use parking_lot::{Mutex, RwLock};
 use std::fs::{DirBuilder, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,8 +43,9 @@ pub struct News {
 /// A body that was opened, or why it could not be.
 pub type Opened = io::Result<Arc<dyn Sealed>>;
 
-/// A store that cannot be opened with less free than this lacks room. SQLite's log and its index take less.
-const ROOM: u64 = 1 << 20;
+/// A store that cannot be opened where no file of so many bytes can be written lacks room. SQLite's log and its index take
+/// less.
+const ROOM: usize = 1 << 20;
 
 /// Index and bodies; cheap to clone. Its asynchronous methods run on the runtime's blocking threads.
 #[derive(Clone)]
@@ -103,8 +104,18 @@ impl Parts {
 
 /// Whether a store cannot be opened because there is no room. SQLite says so in several ways.
 fn lacks_room(dir: &Path, error: &StoreError) -> bool {
-    let is_vague = matches!(error, StoreError::Index(_));
-    error.is_full() || is_vague && hoop_files::space(dir).is_ok_and(|space| space.bytes < ROOM)
+    error.is_full() || matches!(error, StoreError::Index(_)) && !has_room(dir)
+}
+
+/// Whether there is room in a folder. Bytes, files or a quota may be used up: writing shows each of them.
+fn has_room(dir: &Path) -> bool {
+    let path = dir.join("probe");
+    let probed = hoop_files::create(&path).and_then(|mut file| {
+        file.write_all(&vec![1; ROOM])?;
+        file.sync_data()
+    });
+    let _ = std::fs::remove_file(path);
+    !probed.is_err_and(|error| StoreError::from(error).is_full())
 }
 
 impl Open {

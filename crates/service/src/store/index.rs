@@ -184,7 +184,8 @@ pub trait Closed {
 /// A store's failure, as the client is told: there is no room, or the service is at fault.
 pub fn store_problem(error: StoreError) -> Problem {
     if error.is_full() {
-        return Problem::new(Code::SpoolFull, "").retry_after(Duration::from_secs(60));
+        // Another program may make room at any time.
+        return Problem::new(Code::SpoolFull, "").retry_after(Duration::from_secs(10));
     }
     tracing::error!(%error, "the store failed");
     Problem::new(Code::Internal, "the store failed")

@@ -10,6 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+#[derive(Clone, Copy, Debug)]
+enum Filled {
+    Bytes,
+    Files,
+}
+
 /// A small disk of its own.
 struct SmallDisk {
     folder: tempfile::TempDir,
@@ -20,7 +26,10 @@ impl SmallDisk {
     fn mount() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs"]).arg(folder.path()).stderr(Stdio::null());
+        mount
+            .args(["-t", "tmpfs", "-o", "size=8m,nr_inodes=200,mode=0700", "tmpfs"])
+            .arg(folder.path())
+            .stderr(Stdio::null());
         mount.status().is_ok_and(|status| status.success()).then_some(Self { folder })
     }
 
@@ -28,13 +37,22 @@ impl SmallDisk {
         self.folder.path()
     }
 
-    /// Leaves no byte free.
-    fn fill(&self) -> PathBuf {
-        let path = self.path().join("filler");
-        let mut file = File::create(&path).unwrap();
-        let page = vec![7; 4096];
-        while file.write_all(&page).is_ok() {}
-        path
+    /// Leaves no byte free, or no file. The folder is what fills it.
+    fn fill(&self, what: Filled) -> PathBuf {
+        let folder = self.path().join("filler");
+        std::fs::create_dir(&folder).unwrap();
+        match what {
+            Filled::Bytes => {
+                let mut file = File::create(folder.join("bytes")).unwrap();
+                let page = vec![7; 4096];
+                while file.write_all(&page).is_ok() {}
+            }
+            Filled::Files => {
+                let made = (0..1_000).take_while(|number| File::create(folder.join(number.to_string())).is_ok());
+                assert!(made.count() < 1_000);
+            }
+        }
+        folder
     }
 }
 
@@ -51,19 +69,20 @@ async fn a_service_on_a_full_disk_passes_requests_and_takes_uploads_later() {
         return;
     };
     let upstream = Upstream::willing().await;
-    for is_new in [true, false] {
+    let cases = [(true, Filled::Bytes), (false, Filled::Bytes), (false, Filled::Files)];
+    for (is_new, filled) in cases {
         let dir = disk.path().join("state");
         if !is_new {
             assert!(dir.join("index.sqlite").exists());
         }
-        let filler = disk.fill();
+        let filler = disk.fill(filled);
         let service = Sidecar::on(upstream.address, dir, |config| config.reserve_bytes = 0).await;
         let before = upstream.arrivals().len();
         assert_eq!(service.send("GET", "/", &[], b"").await.status, 201);
         assert_eq!(upstream.arrivals().len(), before + 1);
         let refused = ask(service.address, COOKIE, &json!({})).await;
-        assert_eq!(refused.problem(), (507, "spool-full".to_owned()), "new: {is_new}");
-        std::fs::remove_file(filler).unwrap();
+        assert_eq!(refused.problem(), (507, "spool-full".to_owned()), "new: {is_new}, {filled:?}");
+        std::fs::remove_dir_all(filler).unwrap();
         let deadline = tokio::time::Instant::now() + PATIENCE;
         let ticket = loop {
             let reply = ask(service.address, COOKIE, &json!({})).await;

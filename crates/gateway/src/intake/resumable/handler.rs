@@ -6,7 +6,6 @@ use super::refusal::{Refusal, inconsistent};
 use super::standing::{RESOURCE_SECS, Standing};
 use crate::access::cors::Page;
 use crate::access::receipts::{Taken, sign_stored, write_headers};
-use crate::core::blocking::blocking;
 use crate::core::problems::store_problem;
 use crate::core::wire::{RESOURCES, dest_of};
 use crate::intake::receive::offload;
@@ -329,7 +328,8 @@ impl Call<'_> {
     /// What is known of a resource, for whoever may know it, and of its upload.
     async fn known(&self, token: Token) -> Result<(Resource, Option<Upload>), Problem> {
         let now = self.receiver.core.clock.past(RESOURCE_LIFE);
-        let found = blocking(&self.receiver.core, move |core| {
+        let core = &self.receiver.core;
+        let found = core.looks.blocking(core, move |core| {
             let Some(resource) = core.spool.resource(token, now)? else { return Ok(None) };
             let upload = resource.upload.map_or(Ok(None), |id| core.spool.get(id))?;
             Ok(Some((resource, upload)))

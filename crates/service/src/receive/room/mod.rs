@@ -29,6 +29,9 @@ pub use quota::{Full, Limits};
 /// When a sender may come back: deliveries make room by the minute.
 const FULL_RETRY_AFTER: Duration = Duration::from_secs(60);
 
+/// The same of a full disk, where another program may make room at any time.
+const DISK_RETRY_AFTER: Duration = Duration::from_secs(10);
+
 /// What is promised, and the limits.
 pub struct Room {
     limits: Limits,
@@ -147,7 +150,8 @@ impl Room {
 
     fn refuse(&self, full: Full) -> Problem {
         *self.refused.lock().entry(full).or_default() += 1;
-        Problem::new(Code::SpoolFull, full.words()).retry_after(FULL_RETRY_AFTER)
+        let after = if matches!(full, Full::Disk | Full::Files) { DISK_RETRY_AFTER } else { FULL_RETRY_AFTER };
+        Problem::new(Code::SpoolFull, full.words()).retry_after(after)
     }
 
     /// Promises an upload room, and returns for how many bytes in all. Where there is little, it gets the least. Where
