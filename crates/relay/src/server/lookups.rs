@@ -30,7 +30,9 @@ pub(crate) struct Lookups {
 impl Drop for Lookups {
     fn drop(&mut self) {
         // A lookup that hangs is not waited for.
-        self.threads.take().map(Runtime::shutdown_background);
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_background();
+        }
     }
 }
 
@@ -153,11 +155,11 @@ mod tests {
     #[tokio::test]
     async fn names_are_looked_up_while_all_other_threads_wait_for_the_disk() {
         const THREADS: usize = 512;
-        let (disk, lookups) = (Arc::new(Mutex::new(())), Lookups::new(4, 2));
-        let slow = disk.lock();
+        let ((goes_on, disk), lookups) = (std::sync::mpsc::channel::<()>(), Lookups::new(4, 2));
+        let disk = Arc::new(Mutex::new(disk));
         for _ in 0..THREADS {
             let disk = disk.clone();
-            tokio::task::spawn_blocking(move || drop(disk.lock()));
+            tokio::task::spawn_blocking(move || disk.lock().recv());
         }
         let lookup = lookups.take(host(1)).await.unwrap();
         let found = lookups.run(move || {
@@ -165,7 +167,7 @@ mod tests {
             1
         });
         let found = timeout(Duration::from_secs(30), found).await;
-        drop(slow);
+        drop(goes_on);
         assert_eq!(found.expect("it is looked up").unwrap(), 1);
     }
 
