@@ -10,8 +10,8 @@
 
 use bytes::Bytes;
 use hoop_bench::flows::{NAME, Part, authority, make_certificate, tls_of_device, told};
-use hoop_bench::peers::cpu_seconds;
-use hoop_bench::{Table, Verdict, number, word};
+use hoop_bench::peers::{cpu_seconds, free_address};
+use hoop_bench::{Table, Verdict, edge, number, word};
 use hoop_carrier::{Carrier, Local, QuicDevice, QuicOptions};
 use hoop_endpoint::{
     CarrierId, Device, DeviceConfig, DeviceId, DeviceKey, FlowError, FlowId, FlowOptions, FlowReader, FlowWriter,
@@ -20,13 +20,14 @@ use hoop_endpoint::{
 use hoop_head::encode_request;
 use hoop_relay::codes::PARKED;
 use hoop_relay::exchange::{put, read_head};
-use hoop_relay::{Allowed, CacheConfig, Introduction, Relay, RelayConfig, ShareLimits, StoreConfig, introduce};
+use hoop_relay::{Introduction, introduce};
+use hoop_testbed::Program;
 use http::Request;
 use parking_lot::Mutex;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -62,7 +63,6 @@ fn main() -> ExitCode {
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     match word("--role").as_deref() {
-        Some("relay") => runtime().block_on(relay()),
         Some("origin") => runtime().block_on(origin()),
         Some("slow") => runtime().block_on(slow()),
         Some(_) => runtime().block_on(leave()),
@@ -89,7 +89,7 @@ fn conduct() -> ExitCode {
 /// A relay, a web server, and a folder with what devices are told.
 struct House {
     folder: tempfile::TempDir,
-    relay: Part,
+    relay: Program,
     _origin: Part,
     port: String,
     metrics: SocketAddr,
@@ -97,7 +97,7 @@ struct House {
 }
 
 impl House {
-    fn new(devices: u64, parks_after: Duration) -> Self {
+    fn new(devices: u64, parks_after: u64) -> Self {
         // Not in memory.
         let folder = tempfile::tempdir_in(word("--disk").unwrap_or_else(|| "/var/tmp".into())).expect("a folder");
         make_certificate(folder.path());
@@ -108,12 +108,30 @@ impl House {
         std::fs::write(folder.path().join("introduced"), introduced.join("\n")).expect("a file");
         let mut origin = Part::beside("origin", folder.path(), &[]);
         let port = origin.expect("port");
-        let parks_after = parks_after.as_millis().to_string();
-        let mut relay = Part::beside("relay", folder.path(), &["--parks-after", &parks_after]);
-        let told = relay.expect("listens");
-        let (listens, metrics) = told.split_once(' ').expect("two addresses");
-        let (port, metrics) = (format!("{port} {listens}"), metrics.parse().expect("an address"));
-        let before = resident(relay.id());
+        let (listens, metrics) = (free_address().port(), free_address().port());
+        let parks_after = format!("{parks_after}s");
+        let state = folder.path().join("state").display().to_string();
+        let admin = format!("127.0.0.1:{metrics}");
+        let more = [
+            "--state-dir",
+            &state,
+            "--max-stored",
+            "1T",
+            "--device-stored",
+            "1T",
+            "--cache-memory",
+            "0",
+            "--cache",
+            "0",
+            "--park-after",
+            &parks_after,
+            "--admin",
+            &admin,
+        ];
+        let relay = edge::relay(&|program| Command::new(program), folder.path(), listens, "127.0.0.1", &more);
+        let port = format!("{port} 127.0.0.1:{listens}");
+        let metrics = (Ipv4Addr::LOCALHOST, metrics).into();
+        let before = resident(relay.pid());
         Self { folder, relay, _origin: origin, port, metrics, before }
     }
 
@@ -123,7 +141,7 @@ impl House {
 
     /// How much more memory the relay has than without any device, in bytes.
     fn more(&self) -> f64 {
-        resident(self.relay.id()) - self.before
+        resident(self.relay.pid()) - self.before
     }
 
     /// What the relay tells under this name.
@@ -140,12 +158,12 @@ impl House {
 fn slow_downloads(verdict: &mut Verdict) {
     let downloads = number("--downloads").unwrap_or(64_000);
     let (kilobytes, rate) = (number("--kilobytes").unwrap_or(128), number("--rate").unwrap_or(1_000));
-    let house = House::new(downloads.div_ceil(OF_DEVICE), StoreConfig::new(".").parks_after);
+    let house = House::new(downloads.div_ceil(OF_DEVICE), 60);
     let arguments = [downloads, kilobytes, rate].map(|number| number.to_string());
     let [all, len, pace] = &arguments;
     let mut devices = house.devices("slow", &["--downloads", all, "--kilobytes", len, "--rate", pace]);
     let begun = devices.expect("begun");
-    let cpu = cpu_seconds(house.relay.id());
+    let cpu = cpu_seconds(house.relay.pid());
     let mut most = house.more();
     let ended = loop {
         match devices.hear_within(Duration::from_secs(1)) {
@@ -154,7 +172,7 @@ fn slow_downloads(verdict: &mut Verdict) {
             Err(error) => panic!("{error}"),
         }
     };
-    let cpu = cpu_seconds(house.relay.id()) - cpu;
+    let cpu = cpu_seconds(house.relay.pid()) - cpu;
     let told: Vec<f64> = ended.split_whitespace().map(|word| word.parse().expect("a number")).collect();
     let [secs, index, resumed, left] = told[..] else { panic!("it says {ended}") };
     let gigabytes = (downloads * kilobytes) as f64 / 1e6;
@@ -193,7 +211,7 @@ fn slow_downloads(verdict: &mut Verdict) {
 
 fn parked_exchanges(verdict: &mut Verdict) {
     let exchanges = number("--exchanges").unwrap_or(1_000_000);
-    let house = House::new(50, Duration::from_secs(1));
+    let house = House::new(number("--devices").unwrap_or(10), 1);
     let all = exchanges.to_string();
     let begin = Instant::now();
     let mut devices = house.devices("parked", &["--exchanges", &all]);
@@ -257,38 +275,7 @@ fn end_with_conductor() {
     });
 }
 
-// The relay and the web server.
-
-async fn relay() {
-    end_with_conductor();
-    let folder = folder();
-    let (bytes, parks_after) = (1 << 40, Duration::from_millis(number("--parks-after").expect("a number")));
-    let config = RelayConfig {
-        listen: (Ipv4Addr::LOCALHOST, 0).into(),
-        plain_listen: None,
-        certificate: folder.join("certificate.pem"),
-        key: folder.join("key.pem"),
-        devices: folder.join("devices.toml"),
-        allowed: Allowed {
-            addresses: [std::net::IpAddr::from(Ipv4Addr::LOCALHOST).into()].into(),
-            ..Allowed::default()
-        },
-        shares: ShareLimits { begun_per_minute: 0, ..ShareLimits::default() },
-        ca: vec![],
-        store: Some(StoreConfig {
-            bytes,
-            bytes_of_device: bytes,
-            parks_after,
-            ..StoreConfig::new(folder.join("state"))
-        }),
-        cache: CacheConfig { memory: 0, disk: 0 },
-        admin: Some((Ipv4Addr::LOCALHOST, 0).into()),
-        access_log: false,
-    };
-    let relay = Relay::bind(&config).await.expect("a relay");
-    println!("listens {} {}", relay.address(), relay.admin_address().expect("an address"));
-    relay.run().await;
-}
+// The web server.
 
 /// The byte of an answer at this place.
 const fn byte(answer: u64, at: u64) -> u8 {

@@ -73,7 +73,7 @@ pub(crate) async fn exchange(
         Continuation::new(dialer.clone(), destination.clone(), deadline, head.clone(), flow)
     });
     let (body, kept) = if has_body { (Some(body), None) } else { (None, Some(body)) };
-    let came = match (ask(dialled, &section, body, dialer).await, &mut continuation) {
+    let came = match (ask(dialled, None, &section, body, dialer).await, &mut continuation) {
         (Ok(came), _) => came,
         (Err(no), Some(continuation)) if no.is_lost(exchanges.are_known()) => continuation.go_on(0).await?,
         (Err(NoAnswer { over, .. }), _) => {

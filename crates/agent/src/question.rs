@@ -98,22 +98,25 @@ pub(crate) fn section(head: &request::Parts) -> Option<Vec<u8>> {
     (section.len() <= SECTION_BYTES).then_some(section)
 }
 
-/// Says this over a new flow, and waits for an answer's head.
+/// Says this over a new flow, and waits for an answer's head. `kept`: the flow by which the relay has the answer already, if it has.
 pub(crate) async fn ask(
     dialled: Dialled,
+    kept: Option<FlowId>,
     section: &[u8],
     body: Option<Incoming>,
     dialer: &Arc<Dialer>,
 ) -> Result<Came, NoAnswer> {
     let Dialled { flow, listed } = dialled;
     let (id, meter, mut status) = (flow.name().flow, flow.meter(), flow.status());
+    let status_of_flow = flow.status();
     let (mut reader, mut writer) = flow.into_split();
     let asked = async {
         if !section.is_empty() {
             put(section, &mut writer).await?;
         }
         let (whole, answered) = oneshot::channel();
-        tokio::spawn(send(body, writer, answered, dialer.clone(), listed));
+        let leaves = Leaves { dialer: dialer.clone(), kept: kept.unwrap_or(id), status: status_of_flow };
+        tokio::spawn(send(body, writer, answered, leaves, listed));
         let (section, rest) = read_head(&mut reader).await?;
         Ok((whole, section, rest))
     };
@@ -142,10 +145,10 @@ async fn send(
     mut body: Option<Incoming>,
     mut writer: FlowWriter,
     mut answered: oneshot::Receiver<()>,
-    dialer: Arc<Dialer>,
-    _listed: Listed,
+    leaves: Leaves,
+    listed: Listed,
 ) {
-    let in_vain = dialer.connector.is_in_vain(Instant::now());
+    let in_vain = leaves.dialer.connector.is_in_vain(Instant::now());
     let carried = async {
         let sent = async {
             while let Some(body) = &mut body
@@ -169,7 +172,44 @@ async fn send(
         carried = carried => carried,
         () = in_vain => Err(ended::GIVEN_UP),
     };
-    let _ = carried.inspect_err(|code| writer.reset(*code));
+    drop(listed);
+    leaves.end(writer, carried).await;
+}
+
+/// The end of an exchange, which the relay is told also if it has parked the answer.
+pub(crate) struct Leaves {
+    pub(crate) dialer: Arc<Dialer>,
+    /// The flow by which the relay has the answer.
+    pub(crate) kept: FlowId,
+    /// Of the flow that ends.
+    pub(crate) status: watch::Receiver<Status>,
+}
+
+impl Leaves {
+    /// Ends the flow, with a code or in order.
+    pub(crate) async fn end(mut self, writer: FlowWriter, carried: Result<(), u64>) {
+        let may_be_parked = match carried {
+            Err(code) => {
+                // If it is over by now, another flow may go on with the answer.
+                let may_be_parked = {
+                    let status = self.status.borrow();
+                    status.over.is_none() && (status.offline_since.is_some() || status.wants_carrier)
+                };
+                writer.reset(code);
+                may_be_parked
+            }
+            Ok(()) => {
+                drop(writer);
+                self.status.wait_for(|status| status.over.is_some()).await.is_ok_and(|status| is_loss(status.over))
+            }
+        };
+        if may_be_parked && let Ok(flow) = self.dialer.connector.resume_exchange(self.kept, u64::MAX) {
+            // It has nothing from there on, and removes the rest.
+            let (mut reader, mut writer) = flow.into_split();
+            let _ = writer.shutdown().await;
+            let _ = reader.read_chunk(SKIP_BYTES).await;
+        }
+    }
 }
 
 /// How often the relay has lost an exchange, and none of its answer has come since. Pure.
@@ -265,7 +305,7 @@ impl Continuation {
     /// What the relay has of the exchange. None: nothing.
     async fn resume(&self, from: u64) -> Result<Option<Result<Came, NoAnswer>>, Failure> {
         let dialled = self.dial(Some((self.flow, from)))?;
-        let asked = ask(dialled, &[], None, &self.dialer).await;
+        let asked = ask(dialled, Some(self.flow), &[], None, &self.dialer).await;
         let is_unknown =
             |no: &NoAnswer| matches!(no.over, Some(FlowError::Ended(codes::UNKNOWN_EXCHANGE | codes::MALFORMED)));
         Ok(match asked {
@@ -284,7 +324,7 @@ impl Continuation {
         };
         let section = section(&request).ok_or(Failure::Broken)?;
         let dialled = self.dial(None)?;
-        let mut came = match ask(dialled, &section, None, &self.dialer).await {
+        let mut came = match ask(dialled, None, &section, None, &self.dialer).await {
             Ok(came) => came,
             no => return Ok(no),
         };

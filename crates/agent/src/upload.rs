@@ -4,7 +4,7 @@
 
 use crate::destination::Destination;
 use crate::failure::Failure;
-use crate::question::{Came, NoAnswer, become_of, length, read_answer};
+use crate::question::{Came, Leaves, NoAnswer, become_of, length, read_answer};
 use crate::tunnel::{Dialer, Dialled, REFUSED_FOR, Uploads};
 use bytes::Bytes;
 use hoop_endpoint::{FlowError, FlowId, FlowReader, FlowWriter, ended};
@@ -284,7 +284,8 @@ impl Upload<'_> {
         let (tell, told) = watch::channel(is_first.then_some(Told::Has(0)));
         let (whole, answered) = oneshot::channel();
         let written = put(self.section, &mut writer).await;
-        let sent = tokio::spawn(send(sending, writer, told, answered, self.dialer.clone(), listed));
+        let leaves = Leaves { dialer: self.dialer.clone(), kept: id, status: status.clone() };
+        let sent = tokio::spawn(send(sending, writer, told, answered, leaves, listed));
         let came = async {
             written?;
             self.answer(&mut reader, &tell, journal).await
@@ -358,29 +359,31 @@ async fn send(
     mut writer: FlowWriter,
     mut told: watch::Receiver<Option<Told>>,
     mut answered: oneshot::Receiver<()>,
-    dialer: Arc<Dialer>,
+    leaves: Leaves,
     _listed: Listed,
 ) -> Sending {
     let carried = async {
         tokio::select! {
             // What is sent is known before the answer is.
             biased;
-            sent = sending.send(&mut writer, &mut told) => match sent {
+            sent = sending.send(&mut writer, &mut told) => Some(match sent {
                 Ok(()) => (&mut answered).await.map_err(|_| ended::GIVEN_UP),
                 Err(NoMore::NoRequest) => Err(codes::MALFORMED),
                 Err(NoMore::Gone) => Err(ended::LOST),
-                // It says so itself.
-                Err(NoMore::Over) => Ok(()),
-            },
+                // It says so itself, and another flow may go on with it.
+                Err(NoMore::Over) => return None,
+            }),
             // What nobody has read by the answer's end nobody will.
-            _ = &mut answered => Err(ended::GIVEN_UP),
+            _ = &mut answered => Some(Err(ended::GIVEN_UP)),
         }
     };
     let carried = tokio::select! {
         carried = carried => carried,
-        () = dialer.connector.is_in_vain(Instant::now()) => Err(ended::GIVEN_UP),
+        () = leaves.dialer.connector.is_in_vain(Instant::now()) => Some(Err(ended::GIVEN_UP)),
     };
-    let _ = carried.inspect_err(|code| writer.reset(*code));
+    if let Some(carried) = carried {
+        tokio::spawn(leaves.end(writer, carried));
+    }
     sending
 }
 

@@ -223,6 +223,35 @@ async fn an_answer_waits_on_disk_alone_for_a_device_that_is_long_away() {
 }
 
 #[tokio::test]
+async fn what_a_program_gives_up_while_the_device_is_away_does_not_stay_at_the_relay() {
+    let (relayed, cable, metrics) = cabled().await;
+    let origin = Origin::new(body(3), false);
+    let to = origin.run().await;
+    for parked in 1..=2 {
+        let mut program = relayed.get(to).await;
+        assert!(head(&mut program).await.starts_with("HTTP/1.1 200 "));
+        read(&mut program, 1 << 20).await;
+        if parked == 2 {
+            // Once it has gone on by another flow, too.
+            cable.cut(true);
+            until_told(metrics, "hoop_relay_parked_total 2").await;
+            cable.cut(false);
+            read(&mut program, 4 << 20).await;
+        }
+        relayed.until_files("whole", 1).await;
+        cable.cut(true);
+        until_told(metrics, &format!("hoop_relay_parked_total {}", 2 * parked - 1)).await;
+        drop(program);
+        // The agent looks whether it is there.
+        sleep(Duration::from_secs(3)).await;
+        cable.cut(false);
+        relayed.until_files("whole", 0).await;
+        relayed.until_files("head", 0).await;
+        until_told(metrics, "hoop_relay_flows 0").await;
+    }
+}
+
+#[tokio::test]
 async fn the_answer_to_an_upload_waits_on_disk_alone_for_a_device_that_is_long_away() {
     let (relayed, cable, metrics) = cabled().await;
     let (posted, may_answer) = (Arc::<AtomicUsize>::default(), Arc::<Notify>::default());

@@ -2,7 +2,7 @@
 
 use crate::base::exit::{Exit, Failure};
 use crate::base::output::Output;
-use crate::base::values::{Rate, Size, loopback, room};
+use crate::base::values::{Rate, Size, Span, loopback, room};
 use crate::flow::qr;
 use crate::server::logging;
 use crate::server::powers::Powers;
@@ -62,6 +62,9 @@ pub struct RelayFlags {
     /// The most that those of one device may take [default: a quarter of --max-stored]
     #[arg(long, value_name = "SIZE", requires = "state_dir")]
     device_stored: Option<Size>,
+    /// How long a device is away before a whole answer waits for it on disk alone, such as 30s [default: 1min]
+    #[arg(long, value_name = "TIME", requires = "state_dir")]
+    park_after: Option<Span>,
     /// Believe the authorities in this PEM file, too, of servers whose https requests devices entrust to the relay; may be given several times
     #[arg(long, value_name = "FILE")]
     ca: Vec<PathBuf>,
@@ -108,7 +111,8 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
     raise_descriptors();
     let store = flags.state_dir.map(StoreConfig::new).map(|store| {
         let bytes = all.unwrap_or(store.bytes);
-        StoreConfig { bytes, bytes_of_device: of_device.unwrap_or(bytes / 4), ..store }
+        let parks_after = flags.park_after.map_or(store.parks_after, |after| after.0);
+        StoreConfig { bytes, bytes_of_device: of_device.unwrap_or(bytes / 4), parks_after, ..store }
     });
     let proxies = if flags.trusted_proxy.is_empty() { loopback_networks() } else { flags.trusted_proxy };
     let config = RelayConfig {

@@ -100,7 +100,8 @@ pub(crate) async fn carry(
             };
             let carried = way.give(&object, fetched, &mut writer).await;
             // A relay that ends leaves it to the next.
-            if over.borrow_and_update().over == Some(FlowError::Gone) || carried == Err(codes::PARKED) {
+            let is_over = over.borrow_and_update().over;
+            if is_over == Some(FlowError::Gone) || (carried == Err(codes::PARKED) && is_over.is_none()) {
                 object.leave().await;
             } else {
                 object.discard().await;

@@ -243,10 +243,11 @@ impl ObjectFile {
         matches!(self.body, BodyFile::Whole(_))
     }
 
-    /// All of the body is there.
-    pub(super) fn mark_whole(&mut self) {
+    /// All of the body is there that is still needed. It ends at `end`, also where the last of it was passed on and never put here.
+    pub(super) fn mark_whole(&mut self, end: u64) {
+        let BodyFile::Open(file) = &self.body else { return };
         let whole = self.place.path("whole");
-        if !self.is_whole() && fs::rename(self.place.path("part"), &whole).is_ok() {
+        if file.set_len(end).and_then(|()| fs::rename(self.place.path("part"), &whole)).is_ok() {
             self.body = BodyFile::Whole(whole);
         }
     }

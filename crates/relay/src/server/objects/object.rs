@@ -377,13 +377,12 @@ impl Object {
 /// Notes that all is there, once it is, and where the body is read from.
 fn mark_if_whole(state: &Mutex<State>, file: &mut Option<ObjectFile>) {
     let Some(file) = file else { return };
-    let is_whole = {
+    let end = {
         let state = state.lock();
-        state.end == Some(Ok(())) && state.window.stored() == state.window.end()
+        let is_whole = state.end == Some(Ok(())) && state.window.stored() == state.window.end();
+        is_whole.then(|| state.window.end())
     };
-    if is_whole {
-        file.mark_whole();
-    }
+    end.into_iter().for_each(|end| file.mark_whole(end));
     state.lock().body = Some(file.body());
 }
 
@@ -548,6 +547,41 @@ mod tests {
         assert!(read_on(&object, 70_000).await == whole[70_000..]);
         object.discard().await;
         assert_eq!(again.usage(), (0, 0));
+    }
+
+    /// The file of an answer that was passed on to its end lacked the last of it, and nothing of it was found by whoever had all.
+    #[tokio::test]
+    async fn who_has_all_of_an_answer_finds_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path(), 1 << 30);
+        let object = object(Some(store.clone()));
+        push(&object, 0..2).await;
+        object.settle().await;
+        push(&object, 2..3).await;
+        let end = 3 * PIECE as u64;
+        assert_eq!(read_on(&object, 0).await.len() as u64, end);
+        object.end(Ok(())).await;
+        object.is_whole_on_disk().await;
+        object.leave().await;
+        let again = Object::resume(NAME, end, &store).await.expect("it is there");
+        assert_eq!((again.next(end).await, again.came()), (Ok(None), (end, true)));
+        again.discard().await;
+        assert_eq!(store.usage(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn what_is_left_twice_counts_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path(), 1 << 30);
+        for _ in 0..2 {
+            let object = object(Some(store.clone()));
+            push(&object, 0..4).await;
+            object.settle().await;
+            object.end(Ok(())).await;
+            object.leave().await;
+        }
+        store.forget(|device| device == NAME.device);
+        assert_eq!(store.usage(), (0, 0));
     }
 
     #[tokio::test]

@@ -88,6 +88,8 @@ impl ObjectStore {
     /// # Errors
     /// If the disk fails.
     pub(super) fn create(&self, name: FlowName, heads: &Heads) -> io::Result<Option<ObjectFile>> {
+        // What was left by that name is another's: its files are replaced.
+        drop(self.room.take_left(name));
         let Some(of_file) = self.room.file(name.device) else { return Ok(None) };
         ObjectFile::create(self.place(name), self.room.lease(name.device), of_file, heads, &self.boot)
     }
