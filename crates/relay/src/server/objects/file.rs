@@ -183,15 +183,15 @@ impl ObjectFile {
         Some(Left { file: Self { place, lease: Some(lease), body, punched, end }, heads, end, is_whole })
     }
 
-    /// Counts what there is of it on disk, once it was found. Whether there is room for that.
-    pub(super) fn count(&mut self) -> bool {
+    /// Counts what there is of it on disk, once it was found.
+    pub(super) fn count(&mut self) {
         let body = match &self.body {
             BodyFile::Open(file) => file.metadata(),
             BodyFile::Whole(path) => fs::metadata(path),
         };
         let bytes = body.map_or(0, |body| body.blocks() * 512)
             + fs::metadata(self.place.path("head")).map_or(0, |head| head.len());
-        self.lease.as_mut().is_some_and(|lease| lease.take(FILES_BYTES + bytes))
+        self.lease.iter_mut().for_each(|lease| lease.take_found(FILES_BYTES + bytes));
     }
 
     /// What reads the body.

@@ -569,6 +569,22 @@ mod tests {
         assert_eq!(store.usage(), (0, 0));
     }
 
+    /// A relay counts more of what it finds than the one before, which may have used up its room.
+    #[tokio::test]
+    async fn what_an_earlier_process_has_let_in_stays_whatever_the_limits() {
+        let folder = tempfile::tempdir().unwrap();
+        let object = object(Some(store(folder.path(), 1 << 30)));
+        push(&object, 0..4).await;
+        object.settle().await;
+        drop(object);
+        let again = store(folder.path(), 1);
+        assert!(again.usage().0 > 1);
+        let found = Object::resume(NAME, 0, &again).await.expect("it is there");
+        assert!(!Object::new(NAME, Bytes::new(), Some(again.clone())).store_more().await, "nothing new is let in");
+        found.discard().await;
+        assert_eq!(again.usage(), (0, 0));
+    }
+
     #[tokio::test]
     async fn what_is_left_twice_counts_once() {
         let folder = tempfile::tempdir().unwrap();

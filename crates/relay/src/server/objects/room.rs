@@ -49,6 +49,11 @@ struct Used {
 }
 
 impl Used {
+    fn take(&mut self, device: DeviceId, bytes: u64) {
+        self.all += bytes;
+        *self.devices.entry(device).or_default() += bytes;
+    }
+
     fn give_back(&mut self, device: DeviceId, bytes: u64) {
         self.all -= bytes;
         let Some(of_device) = self.devices.get_mut(&device) else { return };
@@ -146,17 +151,22 @@ impl Lease {
         is_its_part && self.take(bytes)
     }
 
-    /// Takes more that is on disk already. Whether there is room.
-    pub(in crate::server) fn take(&mut self, bytes: u64) -> bool {
+    /// Takes more. Whether there is room.
+    fn take(&mut self, bytes: u64) -> bool {
         let (mut used, limits) = (self.room.used.lock(), &self.room.limits);
         let of_device = used.devices.get(&self.device).copied().unwrap_or(0);
         if used.all.saturating_add(bytes) > limits.bytes || of_device.saturating_add(bytes) > limits.bytes_of_device {
             return false;
         }
-        used.all += bytes;
-        *used.devices.entry(self.device).or_default() += bytes;
+        used.take(self.device, bytes);
         self.bytes += bytes;
         true
+    }
+
+    /// Takes what an earlier process has left, also beyond the limits: it was let in, and nothing new is until there is room.
+    pub(in crate::server) fn take_found(&mut self, bytes: u64) {
+        self.room.used.lock().take(self.device, bytes);
+        self.bytes += bytes;
     }
 
     /// Gives some back.

@@ -70,9 +70,9 @@ impl ObjectStore {
             let find = || ObjectFile::find(self.place(name), self.room.lease(device), None, &self.boot);
             let usable = (!self.boot.is_empty() && is_known(device)).then(find).flatten();
             // Dropped, it is left.
-            if !usable.is_some_and(|mut left| left.file.count()) {
-                self.room.forget_left(|left, _| left == name);
-                self.place(name).remove();
+            match usable {
+                Some(mut left) => left.file.count(),
+                None => self.place(name).remove(),
             }
         }
         // It stays if something is in it.

@@ -120,9 +120,9 @@ impl UploadStore {
                 continue;
             }
             let mut lease = self.room.lease(device);
-            let found = self.find(name);
-            if found.as_ref().is_some_and(|found| is_known(device) && lease.take(found.bytes())) {
-                let to_come = found.map_or(0, |found| found.length.saturating_sub(found.there()));
+            if let Some(found) = self.find(name).filter(|_| is_known(device)) {
+                lease.take_found(found.bytes());
+                let to_come = found.length.saturating_sub(found.there());
                 lease.owes((to_come > 0).then(|| lease.promise_again(to_come)));
                 self.uploads.lock().insert(name, Entry::Left(lease, Instant::now()));
             } else if !unusable.contains(&name) {
