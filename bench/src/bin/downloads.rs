@@ -1,6 +1,6 @@
 //! Downloads of many devices through one relay: what they cost while devices are slow or away.
 //!
-//! *Slow* (`--only slow`): so many downloads at once (`--downloads N`, default 64,000) of `--kilobytes N` each (default 128), at `--rate N` bytes a second (default 1,000), by devices that have a thousand each.
+//! *Slow* (`--only slow`): so many downloads at once (`--downloads N`, default 8,000: a gigabyte of what devices have not acknowledged is all that a relay holds, and beyond it new flows wait) of `--kilobytes N` each (default 128), at `--rate N` bytes a second (default 1,000), by devices that have a thousand each.
 //! Each minute another tenth of the devices goes away, for half a minute, and comes back. Every byte is checked. What each download got in a second while its device was there is judged by
 //! Jain's index; memory is `VmRSS` of the relay with all of them, less what it was before.
 //!
@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -156,7 +156,7 @@ impl House {
 }
 
 fn slow_downloads(verdict: &mut Verdict) {
-    let downloads = number("--downloads").unwrap_or(64_000);
+    let downloads = number("--downloads").unwrap_or(8_000);
     let (kilobytes, rate) = (number("--kilobytes").unwrap_or(128), number("--rate").unwrap_or(1_000));
     let house = House::new(downloads.div_ceil(OF_DEVICE), 60);
     let arguments = [downloads, kilobytes, rate].map(|number| number.to_string());
@@ -442,12 +442,15 @@ async fn slow() {
     }
     let begin = Instant::now();
     let (begun, resumed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (all_have_begun, go) = watch::channel(false);
     let mut coming = JoinSet::new();
     for answer in 0..downloads {
+        let mut go = go.clone();
         let (host, begun, resumed) = (hosts[(answer / OF_DEVICE) as usize].clone(), begun.clone(), resumed.clone());
         coming.spawn(async move {
             let mut coming = host.ask(answer, len).await.expect("an answer");
             begun.fetch_add(1, Ordering::Relaxed);
+            let _ = go.wait_for(|go| *go).await;
             let (since, away) = (Instant::now(), host.away.load(Ordering::Relaxed));
             let mut at = 0;
             while at < len {
@@ -476,6 +479,7 @@ async fn slow() {
         sleep(Duration::from_millis(100)).await;
     }
     println!("begun {:.0}", begin.elapsed().as_secs_f64());
+    all_have_begun.send_replace(true);
     let (since, left) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let (leaving, counts) = (hosts.clone(), left.clone());
     let leave = async move {
