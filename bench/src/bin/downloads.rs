@@ -4,7 +4,7 @@
 //! Each minute another tenth of the devices goes away, for half a minute, and comes back. Every byte is checked. What each download got in a second while its device was there is judged by
 //! Jain's index; memory is `VmRSS` of the relay with all of them, less what it was before.
 //!
-//! *Parked* (`--only parked`): `--exchanges N` (default a million) of 80-byte URLs, whose devices left before they had any of the answer; memory as above. A thousand of them are then asked for.
+//! *Parked* (`--only parked`): `--exchanges N` (default a million) of 80-byte URLs, whose devices left before they had all of the answer; memory as above. A thousand of them are then asked for.
 //!
 //! Relay, web server and devices are processes of their own, on loopback.
 

@@ -202,7 +202,7 @@ mod tests {
             .unwrap()
     }
 
-    /// The same in two parts, the second once `sent` is not 0; it is `total` once all is sent. Nothing is answered.
+    /// Sends an upload in two parts, the second once `sent` is not 0; it is `total` once all is sent. No answer is waited for.
     async fn hand_over_slowly(gateway: SocketAddr, total: usize, sent: &AtomicUsize) {
         let (head, prelude) = beginning(9, "", total);
         let mut socket = TcpStream::connect(gateway).await.unwrap();
