@@ -51,7 +51,7 @@ async fn post(sidecar: &Sidecar, ticket: &Ticket, media: &str, body: &[u8]) {
     let text = String::from_utf8_lossy(&text[..200]).find("application/octet-stream").map_or(text.clone(), |at| {
         [&text[..at], media.as_bytes(), &text[at + "application/octet-stream".len()..]].concat()
     });
-    assert_eq!(seal_plaintext(ticket, &text).post(sidecar).await.status, 202);
+    seal_plaintext(ticket, &text).is_taken_by(sidecar).await;
 }
 
 #[tokio::test]

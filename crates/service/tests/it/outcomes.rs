@@ -100,7 +100,7 @@ async fn a_kept_upload_goes_when_stopped_or_when_others_need_the_room() {
     let mut rejected = Vec::new();
     for n in 0..3 {
         let ticket = ticket(&sidecar).await;
-        assert_eq!(seal(&ticket, &bytes(200_000, n)).post(&sidecar).await.status, 202, "upload {n}");
+        seal(&ticket, &bytes(200_000, n)).is_taken_by(&sidecar).await;
         sidecar.reaches(&ticket.id, "rejected").await;
         rejected.push(ticket);
     }

@@ -16,6 +16,13 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// Asserts that bytes were taken which make an upload whole. The answer is 200 if the application has answered by
+    /// then.
+    #[track_caller]
+    pub fn is_taken(&self) {
+        assert!(matches!(self.status, 200 | 202), "{self:?}");
+    }
+
     pub fn parse(bytes: &[u8]) -> Self {
         let mut fields = [EMPTY_HEADER; 100];
         let mut response = httparse::Response::new(&mut fields);
