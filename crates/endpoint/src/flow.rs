@@ -364,15 +364,8 @@ impl FlowInner {
             if let Some(error) = state.over {
                 return Poll::Ready(Err(error));
             }
-            // What a restarted end supplies again it may, though it said before that it was all.
+            let Some(most) = state.may_write() else { return Poll::Ready(Err(FlowError::Ended(ended::FINISHED))) };
             let outgoing = state.machine.outgoing();
-            let most = match outgoing.is_finished() || state.durability.finishes() {
-                true => outgoing.end() - outgoing.ready(),
-                false => u64::MAX,
-            };
-            if most == 0 {
-                return Poll::Ready(Err(FlowError::Ended(ended::FINISHED)));
-            }
             let held = state.send.len();
             let buffer = state.options.send_buffer.saturating_sub(held);
             let room = self.least(|memory| memory.room_to_write(held, outgoing.acked()));
@@ -389,6 +382,22 @@ impl FlowInner {
             state.written();
             Poll::Ready(Ok(bytes))
         })
+    }
+
+    /// How many bytes more the peer wants than were written, once there are any; or how many are to be written again.
+    pub(crate) fn poll_wanted(&self, cx: &Context<'_>) -> Poll<Result<u64, FlowError>> {
+        let mut state = self.peek();
+        if let Some(error) = state.over {
+            return Poll::Ready(Err(error));
+        }
+        let Some(most) = state.may_write() else { return Poll::Ready(Err(FlowError::Ended(ended::FINISHED))) };
+        let outgoing = state.machine.outgoing();
+        let wanted = most.min(outgoing.credit().max(outgoing.end()) - outgoing.ready());
+        if wanted == 0 {
+            register(&mut state.writer, cx);
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(wanted))
     }
 
     /// The application writes no more.
@@ -517,6 +526,15 @@ fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
 }
 
 impl State {
+    /// How many bytes may be written at all; None: the application has said that it was all. What a restarted end supplies again it may all the same.
+    fn may_write(&self) -> Option<u64> {
+        let outgoing = self.machine.outgoing();
+        if !outgoing.is_finished() && !self.durability.finishes() {
+            return Some(u64::MAX);
+        }
+        Some(outgoing.end() - outgoing.ready()).filter(|again| *again > 0)
+    }
+
     /// Everything that follows from what the machine was told.
     fn settle(&mut self, flow: &FlowInner, now: Timestamp) -> Todo {
         self.pass_over(now);

@@ -352,6 +352,17 @@ impl FlowWriter {
         Ok(())
     }
 
+    /// Returns how many bytes more the peer wants than were written, as soon as it wants any.
+    ///
+    /// More may be [written](Self::write_chunk), and waits in memory. Who has its bytes elsewhere too, as on disk, writes no more than this, and so holds only what is under way: what a slow peer does
+    /// not want yet takes no memory.
+    ///
+    /// # Errors
+    /// As writing.
+    pub async fn wanted(&self) -> io::Result<u64> {
+        Ok(poll_fn(|cx| self.handle.flow.poll_wanted(cx)).await?)
+    }
+
     /// As [`FlowStream::reset`].
     pub fn reset(&self, code: u64) {
         self.handle.flow.reset(code);

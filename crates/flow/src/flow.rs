@@ -128,7 +128,7 @@ pub enum Event {
     Close(LaneId),
     /// The last lane is gone.
     Offline,
-    /// The peer keeps more: what lies before [`Outgoing::acked`] may be dropped.
+    /// The peer keeps more, or wants more: what lies before [`Outgoing::acked`] may be dropped.
     Acked,
     /// The server closed the last lane for want of traffic: to be resumed when there is some.
     Parked,
@@ -1046,9 +1046,9 @@ impl Flow {
     }
 
     fn acked(&mut self, received: u64, credit: u64) -> Result<(), Violation> {
-        let before = self.outgoing.acked();
+        let before = (self.outgoing.acked(), self.outgoing.credit());
         self.outgoing.ack(received, credit).map_err(|_| Violation::Unsent)?;
-        if self.outgoing.acked() > before {
+        if (self.outgoing.acked(), self.outgoing.credit()) != before {
             self.news(Event::Acked);
             self.forget_acked();
         }

@@ -135,3 +135,36 @@ async fn with_multipath_all_carriers_carry_and_without_it_one_does() {
         assert_eq!(sent, carry, "{:?}", device.stats());
     }
 }
+
+/// What a slow peer does not want yet would lie in memory.
+#[tokio::test]
+async fn who_writes_what_is_wanted_holds_nothing_for_a_slow_peer() {
+    const LEN: u64 = 300_000;
+    let world = World::new();
+    world.connect("wifi");
+    let (mut device, server) = world.flow(FlowOptions { window: 8_000, ..FlowOptions::default() }).await;
+    let (_reader, mut writer) = server.into_split();
+    let writes = tokio::spawn(async move {
+        let mut at = 0;
+        while at < LEN {
+            let wanted = writer.wanted().await.unwrap().min(LEN - at);
+            writer.write_chunk(bytes(2, at, usize::try_from(wanted).unwrap()).into()).await.unwrap();
+            at += wanted;
+        }
+        writer.shutdown().await.unwrap();
+        writer
+    });
+    for at in (0..LEN).step_by(20_000) {
+        let mut step = vec![0; 20_000];
+        device.read_exact(&mut step).await.unwrap();
+        assert!(step == bytes(2, at, step.len()));
+        let nothing_is_held = async {
+            while world.server.bytes() > 0 {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), nothing_is_held).await.expect("all that is written is there");
+    }
+    assert_eq!(device.read(&mut [0]).await.unwrap(), 0);
+    assert!(writes.await.unwrap().wanted().await.is_err(), "that was all");
+}
