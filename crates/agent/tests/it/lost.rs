@@ -222,6 +222,19 @@ async fn an_answer_waits_on_disk_alone_for_a_device_that_is_long_away() {
     relayed.until_files("head", 0).await;
 }
 
+/// Of which each flow had all that a buffer takes: a gigabyte for some thousands of slow devices, and then there was no room for others.
+#[tokio::test]
+async fn what_a_slow_program_does_not_want_yet_is_on_the_relays_disk_and_not_in_its_memory() {
+    let (relayed, _cable, metrics) = cabled().await;
+    let origin = Origin::new(body(3), false);
+    let mut program = relayed.get(origin.run().await).await;
+    assert!(head(&mut program).await.starts_with("HTTP/1.1 200 "));
+    relayed.until_files("whole", 1).await;
+    until_told(metrics, "hoop_relay_held_bytes 0").await;
+    until_told(metrics, "hoop_relay_flows 1").await;
+    assert!(read(&mut program, LEN).await == *origin.body.lock().unwrap());
+}
+
 #[tokio::test]
 async fn what_a_program_gives_up_while_the_device_is_away_does_not_stay_at_the_relay() {
     let (relayed, cable, metrics) = cabled().await;

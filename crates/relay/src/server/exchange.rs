@@ -217,7 +217,9 @@ async fn write_response(
     // A flow that is over says so itself.
     let over = |_| codes::BROKEN;
     put_answer(&section, writer).await.map_err(over)?;
-    while let Some(frame) = body.frame().await {
+    while !http_body::Body::is_end_stream(&body) {
+        writer.wanted().await.map_err(over)?;
+        let Some(frame) = body.frame().await else { break };
         let frame = frame.map_err(|error| {
             tracing::debug!(%error, "an answer broke off");
             codes::BROKEN
@@ -303,7 +305,10 @@ impl Way {
         put_answer(&section, writer).await.map_err(over)?;
         self.head = writer.written();
         let (mut at, mut looked) = (self.from, self.from);
-        while let Some(chunk) = object.next(at).await? {
+        while object.goes_on(at).await? {
+            // The object has what the device does not want yet, and puts it on disk.
+            let wanted = self.settling(object, writer.wanted()).await.map_err(over)?;
+            let chunk = object.next(at, wanted).await?;
             let len = chunk.len() as u64;
             self.settling(object, writer.write_chunk(chunk)).await.map_err(over)?;
             at += len;

@@ -57,7 +57,7 @@ pub(crate) struct Object {
     place: Option<Place>,
 }
 
-#[derive(Debug)]
+#[derive(Default, Debug)]
 struct State {
     window: Window,
     /// The section of the answer's head.
@@ -69,13 +69,23 @@ struct State {
     /// All before it was passed on.
     passed: u64,
     body: Option<BodyFile>,
+    /// What was read from there for a device that did not want all of it yet, and where it begins: [`STEP_NARROW`] at most.
+    read_ahead: Option<(u64, Bytes)>,
+}
+
+impl State {
+    /// Of what was read from disk at `from`, at most so many bytes; the rest is kept.
+    fn hand_out_read(&mut self, from: u64, mut bytes: Bytes, most: usize) -> Bytes {
+        let rest = bytes.split_off(most.min(bytes.len()));
+        self.read_ahead = (!rest.is_empty()).then(|| (from + bytes.len() as u64, rest));
+        bytes
+    }
 }
 
 impl Object {
     /// One of which nothing has come.
     pub(crate) fn new(name: FlowName, request: Bytes, store: Option<Arc<ObjectStore>>) -> Self {
-        let state = State { window: Window::new(0, 0), answer: None, held: None, end: None, passed: 0, body: None };
-        Self::with(name, request, store, state, None)
+        Self::with(name, request, store, State::default(), None)
     }
 
     /// The same, of an answer that cannot be asked for again: all of it goes to disk before it is passed on, as far as there is room.
@@ -99,6 +109,7 @@ impl Object {
             end: is_whole.then_some(Ok(())),
             passed: from,
             body: Some(file.body()),
+            read_ahead: None,
         };
         Some(Self::with(name, heads.request, Some(store.clone()), state, Some(file)))
     }
@@ -235,33 +246,48 @@ impl Object {
 
     // ---- who passes it on ----
 
-    /// What lies from `from` on, as soon as there is something: at most some hundred KiB. None: the body ends there.
+    /// Whether there is more from `from` on, as soon as that is known: there is, or the body ends there.
     ///
     /// # Errors
     /// The code that the exchange ends with.
-    pub(crate) async fn next(&self, from: u64) -> Result<Option<Bytes>, u64> {
+    pub(crate) async fn goes_on(&self, from: u64) -> Result<bool, u64> {
         let mut grown = self.grown.subscribe();
         loop {
-            let on_disk = {
-                let mut state = self.state.lock();
-                if let Some(bytes) = state.window.in_memory(from) {
-                    state.window.hand_out(from + bytes.len() as u64);
-                    return Ok(Some(bytes));
-                }
+            {
+                let state = self.state.lock();
                 match (from < state.window.end(), state.end) {
-                    (true, _) => state.body.clone().map(|body| (body, state.window.stored() - from)),
-                    (false, Some(end)) => return end.map(|()| None),
-                    (false, None) => None,
-                }
-            };
-            match on_disk {
-                None => drop(grown.changed().await),
-                Some((body, len)) => {
-                    let most = if self.is_wide() { STEP } else { STEP_NARROW };
-                    return read(body, from, len.min(most as u64)).await.map(Some);
+                    (true, _) => return Ok(true),
+                    (false, Some(end)) => return end.map(|()| false),
+                    (false, None) => {}
                 }
             }
+            let _ = grown.changed().await;
         }
+    }
+
+    /// What lies from `from` on, where the body [goes on](Self::goes_on): at most so many bytes, and some hundred KiB.
+    ///
+    /// # Errors
+    /// The code that the exchange ends with, if the disk fails.
+    pub(crate) async fn next(&self, from: u64, most: u64) -> Result<Bytes, u64> {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let (body, len) = {
+            let mut state = self.state.lock();
+            if let Some(mut bytes) = state.window.in_memory(from) {
+                bytes.truncate(most);
+                state.window.hand_out(from + bytes.len() as u64);
+                return Ok(bytes);
+            }
+            if let Some((_, bytes)) = state.read_ahead.take_if(|(at, _)| *at == from) {
+                return Ok(state.hand_out_read(from, bytes, most));
+            }
+            let body = state.body.clone().ok_or(codes::BROKEN)?;
+            (body, state.window.stored().saturating_sub(from))
+        };
+        // One look at the disk for several steps of a slow device.
+        let step = if self.is_wide() { STEP.min(most.max(STEP_NARROW)) } else { STEP_NARROW };
+        let bytes = read(body, from, len.min(step as u64)).await?;
+        Ok(self.state.lock().hand_out_read(from, bytes, most))
     }
 
     /// All before `offset` was passed on.
@@ -460,7 +486,8 @@ mod tests {
     /// Reads on from `at`, to the end or until nothing comes.
     async fn read_on(object: &Object, mut at: u64) -> Vec<u8> {
         let mut all = Vec::new();
-        while let Ok(Ok(Some(bytes))) = timeout(Duration::from_secs(2), object.next(at)).await {
+        while timeout(Duration::from_secs(2), object.goes_on(at)).await == Ok(Ok(true)) {
+            let bytes = object.next(at, u64::MAX).await.unwrap();
             at += bytes.len() as u64;
             all.extend_from_slice(&bytes);
             object.passed(at);
@@ -492,7 +519,9 @@ mod tests {
         let on_disk = narrow(Some(store(folder.path(), 3 << 20)));
         assert_eq!(push(&on_disk, 0..20).await, 20);
         on_disk.settle().await;
-        assert_eq!(on_disk.next(0).await.unwrap().unwrap().len(), STEP_NARROW);
+        assert_eq!(on_disk.next(0, u64::MAX).await.unwrap().len(), STEP_NARROW);
+        assert_eq!(on_disk.next(0, 1_000).await.unwrap().len(), 1_000);
+        assert_eq!(on_disk.next(1_000, u64::MAX).await.unwrap().len(), STEP_NARROW - 1_000, "it is read once");
         assert_eq!(read_on(&on_disk, 0).await.len(), 20 * PIECE);
     }
 
@@ -505,7 +534,8 @@ mod tests {
         let first = timeout(Duration::from_secs(5), async {
             let (mut at, mut all) = (0, Vec::new());
             while all.len() < 2_000_000 {
-                let bytes = object.next(at).await.unwrap().unwrap();
+                assert!(object.goes_on(at).await.unwrap());
+                let bytes = object.next(at, u64::MAX).await.unwrap();
                 at += bytes.len() as u64;
                 all.extend_from_slice(&bytes);
                 object.passed(at);
@@ -564,7 +594,7 @@ mod tests {
         object.is_whole_on_disk().await;
         object.leave().await;
         let again = Object::resume(NAME, end, &store).await.expect("it is there");
-        assert_eq!((again.next(end).await, again.came()), (Ok(None), (end, true)));
+        assert_eq!((again.goes_on(end).await, again.came()), (Ok(false), (end, true)));
         again.discard().await;
         assert_eq!(store.usage(), (0, 0));
     }

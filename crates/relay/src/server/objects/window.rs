@@ -10,7 +10,7 @@ const PIECE_WHOLE: usize = 32 << 10;
 const PIECE_SHARED: usize = 1 << 10;
 
 /// The bytes of a body, from the first that somebody needs to the last that has come. Each is in memory, or on disk, or both.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(in crate::server) struct Window {
     memory: VecDeque<Bytes>,
     /// The offset of the first byte in memory.
