@@ -303,7 +303,7 @@ impl Object {
 
     /// Puts all on disk that is needed, as far as there is room.
     pub(crate) async fn settle(&self) {
-        while self.store_more().await && !self.is_settled() {}
+        while !self.is_settled() && self.store_more().await {}
     }
 
     fn is_settled(&self) -> bool {
