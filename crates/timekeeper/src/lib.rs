@@ -37,6 +37,9 @@ pub const SETTLE: Duration = Duration::from_secs(15 * 60);
 /// How long the wall clock has to stand as it is before it is believed without a witness, and after how long in doubt things are over again.
 pub const DAY: Duration = Duration::from_secs(24 * 3_600);
 
+/// The latest time that anybody is believed, 2100: seconds end in 2106 ([`UnixTime`](hoop_units::UnixTime)), and time would stand still there.
+pub const LATEST: hoop_units::UnixTime = hoop_units::UnixTime(4_102_444_800);
+
 /// Two witnesses who are no further apart than this agree: a service's `Date` may have been on its way for a while.
 pub const AGREE: Duration = Duration::from_secs(60);
 

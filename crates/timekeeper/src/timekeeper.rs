@@ -2,7 +2,7 @@
 
 use crate::saved::{Saved, Start, Step};
 use crate::witness::{Source, Witnesses};
-use crate::{DAY, JUMP, STEPS_MAX};
+use crate::{DAY, JUMP, LATEST, STEPS_MAX};
 use alloc::borrow::ToOwned as _;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -63,7 +63,7 @@ impl Timekeeper {
         let Some(saved) = saved else { return Self::first(reading) };
         let mut keeper = Self {
             mono: reading.mono,
-            steady_us: saved.steady_us,
+            steady_us: saved.steady_us.min(LATEST_US),
             run: Duration::from_micros(saved.run_us),
             steps: saved.steps,
             back_run: saved.back_run,
@@ -84,6 +84,8 @@ impl Timekeeper {
         // The machine was off, nobody knows for how long.
         keeper.start = Start::Known;
         match i128::from(reading.wall_us) - i128::from(keeper.steady_us) {
+            // It is no help, as one that is behind.
+            _ if reading.wall_us > LATEST_US => keeper.start = Start::Behind,
             ahead @ 0.. if ahead <= JUMP.as_micros().cast_signed() => keeper.set(clamp(ahead)),
             ahead @ 0.. => {
                 keeper.start = Start::Doubtful { ahead_us: clamp(ahead).unsigned_abs(), run: keeper.run.as_secs() };
@@ -98,7 +100,7 @@ impl Timekeeper {
     fn first(reading: Reading) -> Self {
         let mut keeper = Self {
             mono: reading.mono,
-            steady_us: reading.wall_us,
+            steady_us: reading.wall_us.min(LATEST_US),
             run: Duration::ZERO,
             steps: Vec::new(),
             back_run: None,
@@ -114,11 +116,11 @@ impl Timekeeper {
     /// Looks at the clocks. Returns whether steady time was set, which is worth saving.
     pub fn observe(&mut self, reading: Reading) -> bool {
         self.handle_time(reading.mono);
-        let offset = self.offset(reading.wall_us);
-        self.witnesses.say(Source::Wall, offset, self.run);
-        match reading.ntp_us {
-            Some(ntp) => self.witnesses.say(Source::Ntp, self.offset(ntp), self.run),
-            None => self.witnesses.hush(Source::Ntp),
+        for (source, says) in [(Source::Wall, Some(reading.wall_us)), (Source::Ntp, reading.ntp_us)] {
+            match says.filter(|time| *time <= LATEST_US) {
+                Some(time) => self.witnesses.say(source, self.offset(time), self.run),
+                None => self.witnesses.hush(source),
+            }
         }
         let set = self.settle();
         self.look(self.offset(reading.wall_us));
@@ -128,6 +130,9 @@ impl Timekeeper {
     /// A service says over TLS what time it is, in seconds since 1970.
     pub fn handle_service(&mut self, mono: Timestamp, date: UnixTime) {
         self.handle_time(mono);
+        if date > LATEST {
+            return;
+        }
         self.witnesses.say(Source::Service, self.offset(u64::from(date.0) * 1_000_000), self.run);
     }
 
@@ -272,6 +277,9 @@ impl Timekeeper {
         }
     }
 }
+
+/// [`LATEST`], in microseconds.
+const LATEST_US: u64 = LATEST.0 as u64 * 1_000_000;
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)

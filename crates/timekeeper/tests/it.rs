@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use hoop_timekeeper::simulated::Machine;
-use hoop_timekeeper::{DAY, JUMP, Over, Reading, SETTLE, Start, Timekeeper};
+use hoop_timekeeper::{DAY, JUMP, LATEST, Over, Reading, SETTLE, Start, Timekeeper};
 use hoop_units::{Timestamp, UnixTime};
 use proptest::prelude::*;
 
@@ -292,6 +292,33 @@ fn a_box_without_a_battery_goes_on_from_its_last_good_time() {
     (machine.off, machine.ntp) = (0, Some(0));
     machine.runs(SETTLE.as_secs() + 60);
     assert!((now(&machine) - machine.truth).abs() <= 1 && machine.keeper().is_sure());
+}
+
+/// Seconds since 1970 end in 2106, and time stood still there: what was tried again after a while was tried again at once, for ever.
+#[test]
+fn a_clock_beyond_what_seconds_can_say_is_no_help_and_time_goes_on() {
+    for begins_so in [true, false] {
+        let mut machine = match begins_so {
+            true => Machine::new(START + 85 * YEAR.unsigned_abs()),
+            false => sure(),
+        };
+        machine.saves();
+        let last = now(&machine);
+        assert!(last <= i64::from(LATEST.0), "{begins_so}");
+        // At a start, while it runs, and by those who are believed.
+        machine.is_off(60, if begins_so { 0 } else { 85 * YEAR });
+        machine.ntp = Some(machine.off);
+        for day in 1..=3 {
+            machine.runs(DAY.as_secs());
+            machine.hears(machine.off);
+            assert!((now(&machine) - last - day * 86_400).abs() <= 61, "{begins_so}, day {day}");
+        }
+        // It is set right.
+        let off = if begins_so { -85 * YEAR } else { 0 };
+        (machine.off, machine.ntp) = (off, Some(off));
+        machine.runs(SETTLE.as_secs() + 60);
+        assert!((now(&machine) - machine.truth - off).abs() <= 1 && machine.keeper().is_sure(), "{begins_so}");
+    }
 }
 
 #[test]
