@@ -147,6 +147,16 @@ impl Lingering {
         });
         (There { peer, counted: counted() }, OfUse { peer, counted: counted(), driver: None })
     }
+
+    /// A handshake has failed with its first packet. It took some work, and counts as if it lingered.
+    pub(crate) fn has_failed(&self, peer: IpAddr) {
+        let (there, of_use) = self.begin(peer);
+        drop(of_use);
+        tokio::spawn(async move {
+            tokio::time::sleep(LINGER_MAX).await;
+            drop(there);
+        });
+    }
 }
 
 impl Drop for There {

@@ -7,7 +7,7 @@
 //! packets have at most [`MTU_MAX`] bytes, however large the path's are; discovery (RFC 8899) finds what the path takes, from 1,200 up.
 //!
 //! **Floods.** A first packet costs its sender nothing. Once [`QuicLimits::retry_from`] handshakes are under way, a device must show by a Retry (RFC 9000 §8.1.2)
-//! that it receives what is sent to its address; that costs the server one packet and no memory. What is kept is bounded by [`QuicLimits`],
+//! that it receives what is sent to its address; that costs the server one packet and no memory. A handshake that fails at once counts for three seconds. What is kept is bounded by [`QuicLimits`],
 //! and so is what QUIC keeps of connections that are over: a server forgets those after three seconds.
 
 use crate::congestion::Congestion;
@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, mpsc};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 
 /// The protocol that both ends name in TLS (ALPN).
 pub const QUIC_ALPN: &[u8] = b"hoop-flow/1";
@@ -221,8 +221,8 @@ pub struct QuicLimits {
     pub handshake_time: Duration,
     /// Connections at once; more are refused. Default: 20,000, some 40 KB each.
     pub connections: usize,
-    /// Connections that have ended and are remembered for their late packets, for three seconds at most, some 45 KB each. When there are as many, an address that has any begins no more.
-    /// Default: 1,024.
+    /// Connections that have ended and are remembered for their late packets, for three seconds at most, some 45 KB each. A handshake that fails with its first packet counts as one of them for as long.
+    /// When there are as many, an address that has any begins no more. Default: 1,024.
     pub lingering: usize,
     /// The same of one address; more are refused. Default: 128, which is 40 handshakes a second that come to nothing.
     pub lingering_per_peer: usize,
@@ -392,6 +392,8 @@ impl Admitting {
     async fn run(self) {
         while let Some(incoming) = self.endpoint.accept().await {
             self.admit(incoming);
+            // What this has begun runs on this thread alone while this goes on, and first packets may come without end.
+            yield_now().await;
         }
     }
 
@@ -434,8 +436,8 @@ impl Admitting {
         let (peer, validated) = (incoming.remote_address().ip(), incoming.remote_address_validated());
         let (there, mut of_use) = self.lingering.begin(incoming.remote_address().ip());
         let Ok(config) = self.config(there) else { return };
-        // An error is that of a packet which is no first packet of a handshake.
-        let Ok(connecting) = incoming.accept_with(config) else { return };
+        // quinn keeps nothing of a handshake that fails at once; but this one took a processor's time.
+        let Ok(connecting) = incoming.accept_with(config) else { return self.lingering.has_failed(peer) };
         let (driver, effort) = self.drivers.last().unzip();
         of_use.set_driver(driver);
         let shunned = self.shunned.clone();

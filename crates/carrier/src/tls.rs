@@ -2,6 +2,7 @@
 
 use hoop_flow::{Binding, EXPORTER_LABEL};
 use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{self, kx_group};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ConnectionCommon, RootCertStore, ServerConfig};
@@ -34,13 +35,16 @@ pub fn server_tls(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<ServerConfig, rustls::Error> {
-    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
+    // P-384 takes half a millisecond, and whoever asks chooses: he may be a stranger.
+    let provider =
+        CryptoProvider { kx_groups: vec![kx_group::X25519, kx_group::SECP256R1], ..ring::default_provider() };
+    let builder = ServerConfig::builder_with_provider(provider.into()).with_protocol_versions(&[&TLS13])?;
     builder.with_no_client_auth().with_single_cert(chain, key)
 }
 
 /// ring, named outright: no process-wide default is installed.
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+    Arc::new(ring::default_provider())
 }
 
 /// The binding of a connection whose handshake is complete.

@@ -28,8 +28,13 @@ async fn a_device_whose_address_must_be_shown_first_gets_in_by_a_retry() {
 
 /// A device's first handshake message.
 fn hello() -> Vec<u8> {
+    hello_for(hoop_carrier::QUIC_ALPN)
+}
+
+/// The same for this protocol.
+fn hello_for(alpn: &[u8]) -> Vec<u8> {
     let mut tls = TLS.device.clone();
-    tls.alpn_protocols = vec![hoop_carrier::QUIC_ALPN.to_vec()];
+    tls.alpn_protocols = vec![alpn.to_vec()];
     // One transport parameter: initial_source_connection_id, empty.
     let parameters = vec![0x0f, 0x00];
     let name = NAME.try_into().expect("a name");
@@ -78,16 +83,15 @@ fn packet_to(id: &[u8], token: &[u8], hello: &[u8]) -> Vec<u8> {
 
 const FLOOD: u32 = 10_000;
 
-/// Sends first packets, each when the one before is answered, or lost; returns how many Retries came.
-fn flood(server: SocketAddr) -> usize {
-    let hello = hello();
+/// Sends first packets with this message, each when the one before is answered, or lost; returns how many Retries came.
+fn flood(server: SocketAddr, hello: &[u8], many: u32) -> usize {
     let socket = UdpSocket::bind(any_port(V4)).expect("a socket");
     socket.connect(server).expect("a way");
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a limit");
     let mut answer = [0; 2_000];
-    (0..FLOOD)
+    (0..many)
         .filter(|number| {
-            socket.send(&first_packet(&hello, *number)).expect("it is sent");
+            socket.send(&first_packet(hello, *number)).expect("it is sent");
             socket.recv(&mut answer).is_ok() && answer[0] & 0xb0 == 0xb0
         })
         .count()
@@ -121,7 +125,8 @@ async fn ten_thousand_first_packets_get_retries_and_a_device_gets_in() {
     let listener = quic_listener(V4, &QuicOptions::server(), limits);
     let address = listener.local_address().expect("an address");
     let before = resident_kib();
-    let retries = soon(tokio::task::spawn_blocking(move || flood(address))).await.expect("the flood ends");
+    let retries =
+        soon(tokio::task::spawn_blocking(move || flood(address, &hello(), FLOOD))).await.expect("the flood ends");
     assert!(retries > FLOOD as usize * 9 / 10, "of {FLOOD} packets {retries} were answered by a Retry");
     let (handshakes, connections) = (listener.handshakes(), listener.connections());
     assert!(handshakes <= 8 && connections <= 8, "{handshakes} handshakes, {connections} connections");
@@ -132,19 +137,48 @@ async fn ten_thousand_first_packets_get_retries_and_a_device_gets_in() {
     assert_eq!(device.expect("a carrier").binding(), server.expect("a carrier").binding());
 }
 
+/// Such a handshake leaves nothing behind, but takes as much work as others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_packets_whose_handshake_fails_at_once_get_retries_too() {
+    let limits = QuicLimits { retry_from: 8, ..QuicLimits::default() };
+    let listener = quic_listener(V4, &QuicOptions::server(), limits);
+    let address = listener.local_address().expect("an address");
+    let flood = move || flood(address, &hello_for(b"another"), 100);
+    let retries = soon(tokio::task::spawn_blocking(flood)).await.expect("the flood ends");
+    assert!((50..=92).contains(&retries), "of 100 packets {retries} were answered by a Retry");
+    let device = quic_device(&QuicOptions::device());
+    let (device, server) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
+    assert_eq!(device.expect("a carrier").binding(), server.expect("a carrier").binding());
+}
+
+/// The same from an address that is shown to be its own: others go on, and that one waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_whose_handshakes_fail_begins_no_more_for_a_while() {
+    let limits = QuicLimits { retry_from: 0, lingering_per_peer: 12, ..QuicLimits::default() };
+    let listener = quic_listener(V4, &QuicOptions::server(), limits);
+    let address = listener.local_address().expect("an address");
+    let flood = move || begin_and_leave(address, &hello_for(b"another"), 20);
+    soon(tokio::task::spawn_blocking(flood)).await.expect("the flood ends");
+    let device = quic_device(&QuicOptions::device());
+    assert!(soon(device.connect(address, NAME)).await.is_err(), "there is no room");
+    let other = Local { address: Some("127.0.0.9".parse().expect("an address")), ..Local::default() };
+    let other = QuicDevice::new(other, &TLS.device, &QuicOptions::device()).expect("an endpoint");
+    let (device, server) = soon(async { tokio::join!(other.connect(address, NAME), listener.accept()) }).await;
+    assert_eq!(device.expect("at once").binding(), server.expect("a carrier").binding());
+}
+
 /// Begins handshakes from an address that is shown to be its own, and leaves each.
-fn begin_and_leave(server: SocketAddr, many: usize) {
-    let hello = hello();
+fn begin_and_leave(server: SocketAddr, hello: &[u8], many: usize) {
     let socket = UdpSocket::bind(any_port(V4)).expect("a socket");
     socket.connect(server).expect("a way");
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a limit");
     let mut answer = [0; 2_000];
     for number in 0..many {
-        socket.send(&first_packet(&hello, number as u32)).expect("it is sent");
+        socket.send(&first_packet(hello, number as u32)).expect("it is sent");
         // Answers to those before come, too.
         while let Ok(len) = socket.recv(&mut answer) {
             if answer[0] & 0xf0 == 0xf0 {
-                socket.send(&packet_after(&answer[..len], &hello)).expect("it is sent");
+                socket.send(&packet_after(&answer[..len], hello)).expect("it is sent");
                 break;
             }
         }
@@ -158,7 +192,7 @@ async fn handshakes_that_were_left_are_counted_until_they_are_forgotten() {
     let most = limits.handshakes_per_peer + limits.lingering_per_peer;
     let listener = quic_listener(V4, &QuicOptions::server(), limits);
     let address = listener.local_address().expect("an address");
-    soon(tokio::task::spawn_blocking(move || begin_and_leave(address, 200))).await.expect("the flood ends");
+    soon(tokio::task::spawn_blocking(move || begin_and_leave(address, &hello(), 200))).await.expect("the flood ends");
     let connections = listener.connections();
     assert!((4..=most).contains(&connections), "{connections} connections are remembered");
     let other = Local { address: Some("127.0.0.9".parse().expect("an address")), ..Local::default() };
