@@ -63,7 +63,7 @@ impl Timekeeper {
         let Some(saved) = saved else { return Self::first(reading) };
         let mut keeper = Self {
             mono: reading.mono,
-            steady_us: saved.steady_us.min(LATEST_US),
+            steady_us: saved.steady_us,
             run: Duration::from_micros(saved.run_us),
             steps: saved.steps,
             back_run: saved.back_run,
@@ -74,6 +74,11 @@ impl Timekeeper {
         };
         keeper.steps.truncate(STEPS_MAX);
         let before = keeper.now();
+        // Earlier versions let time get there, where it stands still.
+        if before == UnixTime(u32::MAX) {
+            (keeper.steady_us, keeper.start) = (LATEST_US, Start::Doubtful { ahead_us: 0, run: keeper.run.as_secs() });
+            keeper.fell(before);
+        }
         let saved_mono = Timestamp::from_micros(saved.mono_us);
         // Who does not know which boot it is takes none for the same.
         if !boot.is_empty() && saved.boot == boot && reading.mono >= saved_mono {
@@ -84,6 +89,10 @@ impl Timekeeper {
         // The machine was off, nobody knows for how long.
         keeper.start = Start::Known;
         match i128::from(reading.wall_us) - i128::from(keeper.steady_us) {
+            // That was no good time, but all that such a wall clock left to guess.
+            _ if keeper.steady_us >= LATEST_US => {
+                keeper.start = Start::Doubtful { ahead_us: 0, run: keeper.run.as_secs() };
+            }
             // It is no help, as one that is behind.
             _ if reading.wall_us > LATEST_US => keeper.start = Start::Behind,
             ahead @ 0.. if ahead <= JUMP.as_micros().cast_signed() => keeper.set(clamp(ahead)),

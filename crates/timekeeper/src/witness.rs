@@ -61,7 +61,7 @@ impl Witnesses {
         let by_service = service.filter(|word| stood(word, SETTLE) && !contradicted(word, ntp));
         let by_wall = wall.filter(|word| stood(word, DAY) && !(behind && word.offset < 0));
         // A service is believed only where the wall clock says so, too: anybody may run a service.
-        let by_service = by_service.filter(|word| !contradicted(word, wall));
+        let by_service = by_service.filter(|word| wall.is_some_and(|wall| agree(word.offset, wall.offset)));
         by_ntp.or(by_service).or(by_wall).map(|word| word.offset)
     }
 }

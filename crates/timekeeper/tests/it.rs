@@ -313,10 +313,20 @@ fn a_clock_beyond_what_seconds_can_say_is_no_help_and_time_goes_on() {
             machine.hears(machine.off);
             assert!((now(&machine) - last - day * 86_400).abs() <= 61, "{begins_so}, day {day}");
         }
-        // It is set right.
+        // A service alone is not believed.
+        machine.ntp = None;
+        machine.runs(60);
+        let before = now(&machine);
+        for _ in 0..20 {
+            machine.hears(-40 * YEAR);
+            machine.runs(60);
+        }
+        assert!((now(&machine) - before - 1_200).abs() <= 1, "{begins_so}");
+        // It is set right, and stands.
         let off = if begins_so { -85 * YEAR } else { 0 };
-        (machine.off, machine.ntp) = (off, Some(off));
-        machine.runs(SETTLE.as_secs() + 60);
+        machine.is_off(60, off);
+        machine.off = off;
+        machine.runs(DAY.as_secs() + 120);
         assert!((now(&machine) - machine.truth - off).abs() <= 1 && machine.keeper().is_sure(), "{begins_so}");
     }
 }
