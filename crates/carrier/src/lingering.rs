@@ -52,7 +52,8 @@ impl Count {
 /// A connection takes memory, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct There {
-    peer: AddressKey,
+    /// None: the address may be another's.
+    peer: Option<AddressKey>,
     counted: Arc<Mutex<Counted>>,
 }
 
@@ -107,8 +108,9 @@ impl Runtime for Drivers {
 }
 
 impl Counted {
-    fn change(&mut self, peer: AddressKey, change: impl Fn(&mut Count)) {
+    fn change(&mut self, peer: Option<AddressKey>, change: impl Fn(&mut Count)) {
         change(&mut self.all);
+        let Some(peer) = peer else { return };
         let mut entry = match self.peers.entry(peer) {
             Entry::Occupied(entry) => entry,
             Entry::Vacant(entry) => entry.insert_entry(Count::default()),
@@ -141,17 +143,17 @@ impl Lingering {
     /// A connection begins.
     pub(crate) fn begin(&self, peer: IpAddr) -> (There, OfUse) {
         let (peer, counted) = (AddressKey::from_ip(peer), || self.counted.clone());
-        self.counted.lock().change(peer, |count| {
+        self.counted.lock().change(Some(peer), |count| {
             count.there += 1;
             count.of_use += 1;
         });
-        (There { peer, counted: counted() }, OfUse { peer, counted: counted(), driver: None })
+        (There { peer: Some(peer), counted: counted() }, OfUse { peer, counted: counted(), driver: None })
     }
 
-    /// A handshake has failed with its first packet. It took some work, and counts as if it lingered.
-    pub(crate) fn has_failed(&self, peer: IpAddr) {
-        let (there, of_use) = self.begin(peer);
-        drop(of_use);
+    /// A handshake has failed with its first packet. It took some work, and counts as if it lingered: against the address, if that was shown, and among all.
+    pub(crate) fn has_failed(&self, peer: Option<IpAddr>) {
+        let there = There { peer: peer.map(AddressKey::from_ip), counted: self.counted.clone() };
+        self.counted.lock().change(there.peer, |count| count.there += 1);
         tokio::spawn(async move {
             tokio::time::sleep(LINGER_MAX).await;
             drop(there);
@@ -167,7 +169,7 @@ impl Drop for There {
 
 impl Drop for OfUse {
     fn drop(&mut self) {
-        self.counted.lock().change(self.peer, |count| count.of_use -= 1);
+        self.counted.lock().change(Some(self.peer), |count| count.of_use -= 1);
         // Without a runtime, the task has ended with it. quinn forgets a connection whose task is dropped, once nobody else has it.
         if let (Some(driver), Ok(runtime)) = (self.driver.take(), Handle::try_current()) {
             runtime.spawn(async move {

@@ -54,6 +54,9 @@ const INCOMING_BYTES: u64 = FIRST_PACKET_MAX as u64;
 /// A server's buffer for handshake messages that come in pieces, in bytes: those of a device are small, even with a certificate.
 const SERVER_CRYPTO_BYTES: usize = 8 * 1024;
 
+/// First packets that get a Retry, or are refused, before others have their turn: some microseconds each.
+const PASSED_ON: u32 = 32;
+
 /// Lanes that a device is allowed at once before it has opened any: more than most ever have. A carrier without lanes holds 4 KB for them.
 const LANES_FIRST: u32 = 64;
 
@@ -390,14 +393,19 @@ impl ControllerFactory for Telling {
 
 impl Admitting {
     async fn run(self) {
+        let mut passed_on = 0;
         while let Some(incoming) = self.endpoint.accept().await {
-            self.admit(incoming);
-            // What this has begun runs on this thread alone while this goes on, and first packets may come without end.
-            yield_now().await;
+            // What this has begun runs on this thread alone while this goes on, and first packets may come without end. A Retry costs little, and most of them have one.
+            passed_on += 1;
+            if self.admit(incoming) || passed_on >= PASSED_ON {
+                passed_on = 0;
+                yield_now().await;
+            }
         }
     }
 
-    fn admit(&self, incoming: Incoming) {
+    /// Whether a handshake was begun.
+    fn admit(&self, incoming: Incoming) -> bool {
         // What lingers may be of addresses that were made up, too: then they must be shown.
         let under_way = self.peers.taken() + self.lingering.count();
         let (peer, validated) = (incoming.remote_address().ip(), incoming.remote_address_validated());
@@ -412,13 +420,17 @@ impl Admitting {
             Admission::Accept => {
                 // An address that may be another's is not held against that one: it has its share of `retry_from`.
                 match self.peers.take(peer, validated) {
-                    Some(place) => self.shake_hands(incoming, place),
+                    Some(place) => {
+                        self.shake_hands(incoming, place);
+                        return true;
+                    }
                     None => incoming.refuse(),
                 }
             }
             Admission::Retry => drop(incoming.retry()),
             Admission::Refuse => incoming.refuse(),
         }
+        false
     }
 
     /// How a connection is run that tells when it is there no more.
@@ -436,8 +448,12 @@ impl Admitting {
         let (peer, validated) = (incoming.remote_address().ip(), incoming.remote_address_validated());
         let (there, mut of_use) = self.lingering.begin(incoming.remote_address().ip());
         let Ok(config) = self.config(there) else { return };
-        // quinn keeps nothing of a handshake that fails at once; but this one took a processor's time.
-        let Ok(connecting) = incoming.accept_with(config) else { return self.lingering.has_failed(peer) };
+        let connecting = match incoming.accept_with(config) {
+            Ok(connecting) => connecting,
+            // quinn keeps nothing of a handshake that fails at once; but this one took a processor's time.
+            Err(ConnectionError::TransportError(_)) => return self.lingering.has_failed(validated.then_some(peer)),
+            Err(_) => return,
+        };
         let (driver, effort) = self.drivers.last().unzip();
         of_use.set_driver(driver);
         let shunned = self.shunned.clone();
