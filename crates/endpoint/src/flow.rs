@@ -38,7 +38,7 @@ use tokio::sync::{Notify, broadcast, watch};
 /// So much a flow that holds nothing may write however little memory there is, in bytes.
 const WRITE_MIN: u64 = 64 * 1024;
 
-/// A parked flow is resumed to grant so much more credit, as one that is attached would.
+/// A parked flow is resumed to grant so much more credit, or a whole window if that is less, as one that is attached would.
 const CREDIT_NEWS: u64 = 64 * 1024;
 
 /// A lane that lived so long did not fail.
@@ -384,15 +384,16 @@ impl FlowInner {
         })
     }
 
-    /// How many bytes more the peer wants than were written, once there are any; or how many are to be written again.
+    /// How many bytes more the peer wants than were written, once there are any; or how many are to be written again. Whoever asks has some.
     pub(crate) fn poll_wanted(&self, cx: &Context<'_>) -> Poll<Result<u64, FlowError>> {
         let mut state = self.peek();
         if let Some(error) = state.over {
             return Poll::Ready(Err(error));
         }
         let Some(most) = state.may_write() else { return Poll::Ready(Err(FlowError::Ended(ended::FINISHED))) };
+        state.machine.expect_more();
         let outgoing = state.machine.outgoing();
-        let wanted = most.min(outgoing.credit().max(outgoing.end()) - outgoing.ready());
+        let wanted = most.min(outgoing.credit().max(outgoing.end()).saturating_sub(state.send.end()));
         if wanted == 0 {
             register(&mut state.writer, cx);
             return Poll::Pending;
@@ -769,9 +770,9 @@ impl State {
 
     /// Whether there is something to say that a server which parked the flow is to hear.
     pub(crate) fn has_to_say(&self) -> bool {
-        let (outgoing, incoming) = (self.machine.outgoing(), self.machine.incoming());
+        let (outgoing, incoming, window) = (self.machine.outgoing(), self.machine.incoming(), self.options.window);
         let sends = outgoing.acked() < outgoing.end() || (outgoing.is_finished() && !outgoing.is_done());
-        let wants = incoming.consumed().min(incoming.kept()) + self.options.window >= incoming.granted() + CREDIT_NEWS;
+        let wants = incoming.consumed().min(incoming.kept()) + window >= incoming.granted() + CREDIT_NEWS.min(window);
         sends || self.connectivity.has_news || self.over.is_some() || (wants && incoming.end().is_none())
     }
 

@@ -352,14 +352,14 @@ impl FlowWriter {
         Ok(())
     }
 
-    /// Returns how many bytes more the peer wants than were written, as soon as it wants any.
+    /// Returns how many bytes more the peer wants than were written, as soon as it wants any. To be asked by who has some.
     ///
     /// More may be [written](Self::write_chunk), and waits in memory. Who has its bytes elsewhere too, as on disk, writes no more than this, and so holds only what is under way: what a slow peer does
     /// not want yet takes no memory.
     ///
     /// # Errors
     /// As writing.
-    pub async fn wanted(&self) -> io::Result<u64> {
+    pub async fn wanted(&mut self) -> io::Result<u64> {
         Ok(poll_fn(|cx| self.handle.flow.poll_wanted(cx)).await?)
     }
 

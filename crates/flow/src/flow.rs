@@ -554,6 +554,12 @@ impl Flow {
         self.outgoing.write(bytes);
     }
 
+    /// The owner writes no more than the peer wants ([`Outgoing::credit`]), and has more than that. Without this, what is written is taken for the last of it, and whatever lane is fast sends it again
+    /// soon. It holds until something is written that ends before that.
+    pub const fn expect_more(&mut self) {
+        self.outgoing.expect_more();
+    }
+
     /// After [`Flow::restore`]: the owner does not have the bytes that it once wrote. It [writes](Flow::write) them again, from
     /// [`Outgoing::available`] on, and they must be the same; nothing is sent that it has not written again.
     pub const fn supply_again(&mut self) {
@@ -1319,7 +1325,7 @@ impl Flow {
         if faster.peek().is_none() {
             return false;
         }
-        let is_little = self.outgoing.end() - self.outgoing.acked() <= LITTLE;
+        let is_little = self.outgoing.is_little_left(LITTLE);
         let (credit, end) = (self.outgoing.credit(), self.outgoing.end());
         let is_ending = self.outgoing.is_finished() && end <= credit;
         let left = if is_ending { end } else { credit }.saturating_sub(self.outgoing.sent());
@@ -1344,7 +1350,7 @@ impl Flow {
 
     /// Whether nothing else will be there to send soon: the stream ends, or its application waits for an answer.
     fn is_at_tail(&self) -> bool {
-        self.outgoing.is_all_sent() || self.outgoing.end() - self.outgoing.acked() <= LITTLE
+        self.outgoing.is_all_sent() || self.outgoing.is_little_left(LITTLE)
     }
 
     /// Whether another lane may take over from this range what it has not brought. Not at the tail only what all else waits for: it will have more to send, and what comes in time it

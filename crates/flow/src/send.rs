@@ -27,6 +27,8 @@ pub struct Outgoing {
     finished: bool,
     /// The first byte that the peer does not want yet.
     credit: u64,
+    /// Whether the owner has said that it writes more as soon as the peer wants any.
+    has_more: bool,
     /// What was sent over a lane that is gone, and is not acknowledged.
     again: RangeSet,
 }
@@ -53,6 +55,7 @@ impl Outgoing {
             is_unsure: false,
             finished: false,
             credit: CREDIT_FIRST,
+            has_more: false,
             again: RangeSet::new(),
         }
     }
@@ -72,6 +75,7 @@ impl Outgoing {
             is_unsure,
             finished,
             credit,
+            has_more: false,
             again: RangeSet::new(),
         }
     }
@@ -119,6 +123,8 @@ impl Outgoing {
     /// The caller has `bytes` more to send.
     pub(crate) const fn write(&mut self, bytes: u64) {
         self.ready += bytes;
+        // What ends before that is all that there is for now.
+        self.has_more &= self.ready >= self.credit;
         if self.ready <= self.end {
             return;
         }
@@ -133,9 +139,20 @@ impl Outgoing {
         self.ready = self.available;
     }
 
+    /// The caller writes more as soon as the peer wants any.
+    pub(crate) const fn expect_more(&mut self) {
+        self.has_more = true;
+    }
+
+    /// Whether no more than `bytes` are left to be acknowledged, and no more follow soon.
+    pub(crate) const fn is_little_left(&self, bytes: u64) -> bool {
+        !self.has_more && self.end - self.acked() <= bytes
+    }
+
     /// The caller has no more.
     pub(crate) const fn finish(&mut self) {
         self.finished = true;
+        self.has_more = false;
         // What the peer acknowledged and was not known to be written was the end, and no byte.
         if self.is_unsure && self.ready + 1 == self.end && self.acked == self.end {
             self.end = self.ready;

@@ -191,6 +191,25 @@ fn a_fast_lane_resends_only_the_slow_range_that_blocks_an_open_stream() {
     assert_eq!(said(&mut device, FAST, DATA_MAX, at(420)).1, [second]);
 }
 
+/// What is written ends where the credit does, and looked like the last of it.
+#[test]
+fn what_a_small_window_holds_is_not_taken_for_the_end_where_more_follows() {
+    let window = 256 << 10;
+    let written = |bytes| {
+        let (mut device, _) = attached(window);
+        device.expect_more();
+        device.write(bytes);
+        device
+    };
+    let mut device = written(window);
+    let Some(Transmit::Data(slow)) = device.poll_transmit(SLOW, DATA_MAX, at(0)) else { panic!("nothing") };
+    said(&mut device, FAST, DATA_MAX, at(0));
+    assert_eq!(said(&mut device, FAST, DATA_MAX, at(399)).1, [], "as of a long stream");
+    assert_eq!(said(&mut device, FAST, DATA_MAX, at(400)).1, [slow]);
+    let mut device = written(window - 1);
+    assert!(device.poll_transmit(SLOW, DATA_MAX, at(0)).is_none(), "that was all");
+}
+
 #[test]
 fn the_last_bytes_of_a_finished_stream_are_left_to_the_fast_lane() {
     let (mut device, _) = attached(4 << 20);

@@ -166,5 +166,6 @@ async fn who_writes_what_is_wanted_holds_nothing_for_a_slow_peer() {
         tokio::time::timeout(Duration::from_secs(20), nothing_is_held).await.expect("all that is written is there");
     }
     assert_eq!(device.read(&mut [0]).await.unwrap(), 0);
-    assert!(writes.await.unwrap().wanted().await.is_err(), "that was all");
+    let mut writer = writes.await.unwrap();
+    assert!(writer.wanted().await.is_err(), "that was all");
 }
