@@ -217,14 +217,14 @@ async fn write_response(
     // A flow that is over says so itself.
     let over = |_| codes::BROKEN;
     put_answer(&section, writer).await.map_err(over)?;
-    while !http_body::Body::is_end_stream(&body) {
-        writer.wanted().await.map_err(over)?;
-        let Some(frame) = body.frame().await else { break };
+    while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             tracing::debug!(%error, "an answer broke off");
             codes::BROKEN
         })?;
         if let Ok(data) = frame.into_data() {
+            // What the device does not want yet stays with the web server.
+            writer.wanted().await.map_err(over)?;
             writer.write_chunk(data).await.map_err(over)?;
         }
     }

@@ -69,17 +69,6 @@ struct State {
     /// All before it was passed on.
     passed: u64,
     body: Option<BodyFile>,
-    /// What was read from there for a device that did not want all of it yet, and where it begins: [`STEP_NARROW`] at most.
-    read_ahead: Option<(u64, Bytes)>,
-}
-
-impl State {
-    /// Of what was read from disk at `from`, at most so many bytes; the rest is kept.
-    fn hand_out_read(&mut self, from: u64, mut bytes: Bytes, most: usize) -> Bytes {
-        let rest = bytes.split_off(most.min(bytes.len()));
-        self.read_ahead = (!rest.is_empty()).then(|| (from + bytes.len() as u64, rest));
-        bytes
-    }
 }
 
 impl Object {
@@ -109,7 +98,6 @@ impl Object {
             end: is_whole.then_some(Ok(())),
             passed: from,
             body: Some(file.body()),
-            read_ahead: None,
         };
         Some(Self::with(name, heads.request, Some(store.clone()), state, Some(file)))
     }
@@ -278,16 +266,11 @@ impl Object {
                 state.window.hand_out(from + bytes.len() as u64);
                 return Ok(bytes);
             }
-            if let Some((_, bytes)) = state.read_ahead.take_if(|(at, _)| *at == from) {
-                return Ok(state.hand_out_read(from, bytes, most));
-            }
             let body = state.body.clone().ok_or(codes::BROKEN)?;
             (body, state.window.stored().saturating_sub(from))
         };
-        // One look at the disk for several steps of a slow device.
-        let step = if self.is_wide() { STEP.min(most.max(STEP_NARROW)) } else { STEP_NARROW };
-        let bytes = read(body, from, len.min(step as u64)).await?;
-        Ok(self.state.lock().hand_out_read(from, bytes, most))
+        let step = if self.is_wide() { STEP } else { STEP_NARROW };
+        read(body, from, len.min(most.min(step) as u64)).await
     }
 
     /// All before `offset` was passed on.
@@ -326,6 +309,8 @@ impl Object {
             let end = self.state.lock().end;
             if end == Some(Ok(())) {
                 self.settle().await;
+                // Also if nothing was left to settle, and again where that failed.
+                self.mark_whole().await;
                 if self.file.lock().await.as_ref().is_some_and(ObjectFile::is_whole) {
                     return;
                 }
@@ -521,7 +506,6 @@ mod tests {
         on_disk.settle().await;
         assert_eq!(on_disk.next(0, u64::MAX).await.unwrap().len(), STEP_NARROW);
         assert_eq!(on_disk.next(0, 1_000).await.unwrap().len(), 1_000);
-        assert_eq!(on_disk.next(1_000, u64::MAX).await.unwrap().len(), STEP_NARROW - 1_000, "it is read once");
         assert_eq!(read_on(&on_disk, 0).await.len(), 20 * PIECE);
     }
 
