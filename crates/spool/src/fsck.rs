@@ -9,6 +9,7 @@ use crate::disk::segments::{self, Body};
 use crate::index::schema::FORMAT;
 use crate::index::{Index, IndexOpenError, KeptFile};
 use crate::model::error::{OpenError, StoreError};
+use crate::model::spoilt::Spoilt;
 use crate::model::upload::{Reason, Upload};
 use crate::receive::payload::{Payload, Sealed};
 use crate::spool::SEGMENTS;
@@ -241,7 +242,8 @@ pub enum Damage {
     Sums,
     /// An upload's file is not there. Repaired: all of it is missing, and may be brought again.
     FileMissing,
-    /// Records are not as they were written. Repaired: they are missing, and may be brought again.
+    /// Records are not as they were written, or cannot be read. Repaired: they are missing, and may be brought again.
+    /// What the file has of them stays in it.
     Spoilt,
     /// A file that no row counts: left by a crash, and harmless. Repaired by removing it.
     Orphan,
@@ -361,19 +363,28 @@ impl Check<'_> {
         };
         let len = body.len()?;
         let payload = Payload::new(self.outside.clone(), body, kept);
-        let mut spoilt = RangeSet::new();
+        let mut spoilt = Spoilt::default();
         for span in upload.stored.iter() {
-            payload.spoilt(span)?.iter().for_each(|range| spoilt.insert(range));
+            let found = payload.spoilt(span)?;
+            found.wrong.iter().for_each(|range| spoilt.wrong.insert(range));
+            found.unreadable.iter().for_each(|range| spoilt.unreadable.insert(range));
             // Of records without checksums this much can be said.
             if len < span.end {
                 let first = payload.border_at(len.max(span.start));
-                spoilt.insert(ByteRange::new(first.max(span.start), span.end));
+                spoilt.wrong.insert(ByteRange::new(first.max(span.start), span.end));
             }
         }
         if spoilt.is_empty() {
             return Ok(());
         }
-        self.missing(Damage::Spoilt, upload, &spoilt, &format!("bytes {spoilt} are not as they were written"))
+        let detail = match (&spoilt.wrong, &spoilt.unreadable) {
+            (wrong, unreadable) if unreadable.is_empty() => format!("bytes {wrong} are not as they were written"),
+            (wrong, unreadable) if wrong.is_empty() => format!("bytes {unreadable} cannot be read"),
+            (wrong, unreadable) => {
+                format!("bytes {wrong} are not as they were written, and bytes {unreadable} cannot be read")
+            }
+        };
+        self.missing(Damage::Spoilt, upload, &spoilt.all(), &detail)
     }
 
     /// Makes an empty file, which what comes again is written to.

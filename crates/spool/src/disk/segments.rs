@@ -73,6 +73,12 @@ pub enum Body {
     Shared(Held),
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The byte of each upload that this thread cannot read.
+    pub static BAD: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
+}
+
 /// The segments of a spool.
 #[derive(Debug)]
 pub struct Segments {
@@ -327,6 +333,10 @@ impl Body {
         {
             // What comes next is another upload's.
             return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        #[cfg(test)]
+        if BAD.get().is_some_and(|bad| bad < offset + buffer.len() as u64 && offset <= bad) {
+            return Err(io::Error::other("a bad sector"));
         }
         self.file().read_exact_at(buffer, self.at(offset))
     }

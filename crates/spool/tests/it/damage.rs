@@ -119,7 +119,7 @@ fn flip_bits_of(total: Option<u64>) {
             assert_eq!(damaged(&spool, ByteRange::new(bytes.start + 3, bytes.start + 9)), bytes, "a part of it");
             let others = [0, 1, 2, 3].map(record).into_iter().filter(|other| *other != bytes);
             others.for_each(|other| assert_eq!(read(&spool, other).unwrap(), z(other)));
-            assert_eq!(spool.payload(ID).unwrap().spoilt(whole()).unwrap(), set(&[bytes]));
+            assert_eq!(spool.payload(ID).unwrap().spoilt(whole()).unwrap(), set(&[bytes]).into());
             spoil_disk(folder.path(), at);
         }
     }
@@ -181,7 +181,7 @@ fn a_file_that_was_cut_off_lacks_the_records_behind() {
     put(&spool, whole());
     file(folder.path()).set_len(record(2).start + 5).unwrap();
     assert_eq!(damaged(&spool, whole()), record(2));
-    assert_eq!(spool.payload(ID).unwrap().spoilt(whole()).unwrap(), set(&[record(2), record(3)]));
+    assert_eq!(spool.payload(ID).unwrap().spoilt(whole()).unwrap(), set(&[record(2), record(3)]).into());
     assert_eq!(read(&spool, record(1)).unwrap(), z(record(1)));
 }
 
@@ -214,7 +214,7 @@ fn what_is_spoilt_goes_missing_is_said_and_comes_again() {
     let kept = spool.free_bytes().unwrap();
     let reason = Reason::new("spool-damaged", "bytes");
     spoil_disk(folder.path(), record(1).start);
-    spool.spoil(ID, &set(&[record(1)]), &reason, NOW).unwrap();
+    spool.spoil(ID, &set(&[record(1)]).into(), &reason, NOW).unwrap();
     assert_eq!(spool.free_bytes().unwrap(), kept + RECORD, "its room is free");
     let mut left = vec![7; RECORD as usize];
     file(folder.path()).read_exact_at(&mut left, record(1).start).unwrap();
@@ -244,7 +244,7 @@ fn what_is_left_of_a_spoilt_upload_is_due_and_what_is_not_there_is_not() {
     let spool = open(folder.path());
     let due = || spool.due_of(NOW, Queue::Send, AddressKey::UNKNOWN, Place::START, 9).unwrap().len();
     put(&spool, whole());
-    spool.spoil(ID, &set(&[record(3)]), &Reason::new("spool-damaged", ""), NOW).unwrap();
+    spool.spoil(ID, &set(&[record(3)]).into(), &Reason::new("spool-damaged", ""), NOW).unwrap();
     assert_eq!(due(), 1);
     let delivered = Some(set(&[ByteRange::new(0, record(3).start)]));
     spool.change(ID, &Change { delivered, ..Change::default() }, NOW).unwrap();
@@ -261,7 +261,7 @@ fn a_record_that_is_spoilt_under_a_senders_pen_is_written_anew() {
     write(&mut pen, ByteRange::new(PRELUDE, record(1).end), 65_536);
     pen.commit(record(0), NOW).unwrap();
     spoil_disk(folder.path(), record(0).start);
-    spool.spoil(ID, &set(&[record(0)]), &Reason::new("spool-damaged", ""), NOW).unwrap();
+    spool.spoil(ID, &set(&[record(0)]).into(), &Reason::new("spool-damaged", ""), NOW).unwrap();
     assert!(matches!(pen.commit(record(0), NOW), Err(CommitError::NotWritten)));
     pen.commit(record(1), NOW).unwrap();
     write(&mut pen, record(0), 65_536);
