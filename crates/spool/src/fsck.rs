@@ -61,7 +61,7 @@ impl Outside {
     fn body(&self, id: UploadId, kept: &KeptFile) -> io::Result<Body> {
         match kept.extent {
             Some(extent) => Body::look(&self.segments(), extent, kept.total),
-            None => File::open(self.file(id)).map(Body::Own),
+            None => hoop_files::open_plain(&self.file(id), OpenOptions::new().read(true)).map(Body::Own),
         }
     }
 }
@@ -240,7 +240,8 @@ pub enum Damage {
     Row,
     /// A sum that triggers keep is not the rows' own. Repaired by counting.
     Sums,
-    /// An upload's file is not there. Repaired: all of it is missing, and may be brought again.
+    /// An upload's file is not there. Repaired: all of it is missing, and may be brought again. What is no plain file
+    /// is left in its place, and not repaired.
     FileMissing,
     /// Records are not as they were written, or cannot be read. Repaired: they are missing, and may be brought again.
     /// What the file has of them stays in it.
@@ -359,6 +360,12 @@ impl Check<'_> {
                 }
                 return self.missing(Damage::FileMissing, upload, &upload.stored, "its file is not there");
             }
+            // It is none of ours, and may lead anywhere.
+            Err(error) if hoop_files::is_not_plain(&error) => {
+                let detail = "what is in its file's place is no plain file; remove it, and check again".to_owned();
+                self.found(Damage::FileMissing, Some(upload.id), detail, false);
+                return Ok(());
+            }
             Err(error) => return Err(error.into()),
         };
         let len = body.len()?;
@@ -445,7 +452,7 @@ impl Check<'_> {
             }
             let path = segments::path(&self.outside.segments(), number);
             let detail =
-                format!("segment {number} has {} bytes, and no upload counts them", fs::metadata(&path)?.len());
+                format!("segment {number} has {} bytes, and no upload counts them", fs::symlink_metadata(&path)?.len());
             if self.repair.is_some() {
                 fs::remove_file(path)?;
             }

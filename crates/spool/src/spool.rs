@@ -20,7 +20,7 @@ use crate::model::limits::{EARLY_MAX, SPANS_MAX};
 use crate::model::spoilt::Spoilt;
 use crate::model::state::State;
 use crate::model::upload::{Change, Offer, Reason, Upload};
-use crate::receive::intake::{Intake, PAYLOAD_GONE, PROMISED_MAX};
+use crate::receive::intake::{Intake, PAYLOAD_GONE, PAYLOAD_NOT_PLAIN, PROMISED_MAX};
 use crate::receive::live::Live;
 use crate::receive::lives::Lives;
 use crate::receive::payload::Payload;
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -251,10 +251,8 @@ impl Spool {
                 self.shared.segments.reserve(total)?
             }
             _ => {
-                let mut options = OpenOptions::new();
                 // A file without a row was left by a crash before its first commit: it is begun anew.
-                options.read(true).write(true).create(true).truncate(true).mode(0o600);
-                Body::Own(options.open(self.shared.file(offer.id))?)
+                Body::Own(hoop_files::create(&self.shared.file(offer.id))?)
             }
         };
         self.shared.disk.write(body.file(), &offer.prelude, body.at(0))?;
@@ -264,10 +262,10 @@ impl Spool {
     }
 
     /// Opens what an upload that is recorded is kept in.
-    fn open_body(&self, id: UploadId, kept: &KeptFile, options: &OpenOptions) -> Result<Body, StoreError> {
+    fn open_body(&self, id: UploadId, kept: &KeptFile, options: &mut OpenOptions) -> Result<Body, StoreError> {
         match kept.extent {
             Some(extent) => self.shared.segments.open(extent, kept.total),
-            None => options.open(self.shared.file(id)).map(Body::Own),
+            None => hoop_files::open_plain(&self.shared.file(id), options).map(Body::Own),
         }
         .map_err(gone)
     }
@@ -763,6 +761,7 @@ fn parts_of(set: &RangeSet, range: ByteRange) -> impl Iterator<Item = ByteRange>
 fn gone(error: io::Error) -> StoreError {
     match error.kind() {
         io::ErrorKind::NotFound => PAYLOAD_GONE,
+        _ if hoop_files::is_not_plain(&error) => PAYLOAD_NOT_PLAIN,
         _ => error.into(),
     }
 }
