@@ -6,6 +6,7 @@
 //! - [`folder`]: a folder that is made, or found, is the caller's alone (0700). A wider one is narrowed, with all that is in it, and the log says so. One in
 //!   which others may have put or may replace things is refused.
 //! - [`create`], [`open`], [`lock`], [`touch`]: a file for its owner alone (0600), never through a link that somebody put in its place.
+//! - [`open_plain`], [`read_plain`]: a file in a folder of ours, never through a link, nor anything else that is no plain file.
 //! - [`replace`]: a file that is written anew, whole or not at all.
 //! - [`space`]: what the file system has left.
 //! - [`Print`]: whether a file is still the one that was read.
@@ -15,6 +16,7 @@
 
 mod folder;
 mod judgement;
+mod plain;
 mod print;
 mod private_file;
 mod replace;
@@ -23,6 +25,7 @@ mod space;
 
 pub use folder::{FolderError, folder};
 pub use judgement::{Facts, Refusal, Verdict, judge};
+pub use plain::{NotPlain, is_not_plain, open_plain, read_plain};
 pub use print::Print;
 pub use private_file::{Lock, LockError, create, lock, open, touch};
 pub use replace::{beside, create_new, parent, replace, replace_by};

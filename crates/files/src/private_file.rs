@@ -80,18 +80,12 @@ pub fn lock(path: &Path) -> Result<File, LockError> {
 #[cfg(unix)]
 fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).expect("flags fit in an int");
-    let file = options.mode(crate::FILE_MODE).custom_flags(flags).open(path)?;
+    let file = crate::open_plain(path, options.mode(crate::FILE_MODE))?;
     let is = file.metadata()?;
-    let refuse = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-    if !is.is_file() {
-        return refuse("it is no plain file");
-    }
     // Root looks after others' folders, such as with `hoop spool`.
     let me = rustix::process::geteuid();
     if is.uid() != me.as_raw() && !me.is_root() {
-        return refuse("it belongs to another user");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
     }
     if is.mode() & 0o077 != 0 {
         tracing::warn!(path = %path.display(), "others could open this file; it is now for its owner alone");

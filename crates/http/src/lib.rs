@@ -9,7 +9,7 @@
 //! - [`events`]: an answer that is a stream of server-sent events.
 //! - [`metrics`]: numbers for whoever runs a role, in the text format of Prometheus.
 //! - [`Connector`]: connections to an [`Origin`] over TCP or TLS, only to addresses that a guard permits.
-//! - [`limit_interim`]: what may come before an answer, and [`Stoppable`] connections.
+//! - [`limit_interim`], [`InterimCount`]: what may come before an answer, and [`Stoppable`] connections.
 //! - [`Current`]: what may be exchanged while it is used, as when a configuration is read again; [`Fixed`]: what may not.
 //! - [`Clock`] and [`Rng`]: the operating system's, behind types that a test can replace. What time it is can be judged, and kept in a file ([`keep_time`]).
 //!
@@ -24,7 +24,7 @@ mod server;
 pub use client::connect::{
     AddressGuard, ConnectError, Connection, ConnectionWatch, Connector, EndsOnDrop, SendError, to_try,
 };
-pub use client::interim::{Stop, Stoppable, is_no_answer, limit_interim};
+pub use client::interim::{InterimCount, Stop, Stoppable, is_no_answer, limit_interim};
 pub use client::location::{is_elsewhere, is_sign_in};
 pub use client::tls;
 pub use hoop_clock::{Clock, Readings};

@@ -9,6 +9,7 @@ use crate::disk::segments::{self, Body};
 use crate::index::schema::FORMAT;
 use crate::index::{Index, IndexOpenError, KeptFile};
 use crate::model::error::{OpenError, StoreError};
+use crate::model::spoilt::Spoilt;
 use crate::model::upload::{Reason, Upload};
 use crate::receive::payload::{Payload, Sealed};
 use crate::spool::SEGMENTS;
@@ -60,7 +61,7 @@ impl Outside {
     fn body(&self, id: UploadId, kept: &KeptFile) -> io::Result<Body> {
         match kept.extent {
             Some(extent) => Body::look(&self.segments(), extent, kept.total),
-            None => File::open(self.file(id)).map(Body::Own),
+            None => hoop_files::open_plain(&self.file(id), OpenOptions::new().read(true)).map(Body::Own),
         }
     }
 }
@@ -239,9 +240,11 @@ pub enum Damage {
     Row,
     /// A sum that triggers keep is not the rows' own. Repaired by counting.
     Sums,
-    /// An upload's file is not there. Repaired: all of it is missing, and may be brought again.
+    /// An upload's file is not there. Repaired: all of it is missing, and may be brought again. What is no plain file
+    /// is left in its place, and not repaired.
     FileMissing,
-    /// Records are not as they were written. Repaired: they are missing, and may be brought again.
+    /// Records are not as they were written, or cannot be read. Repaired: they are missing, and may be brought again.
+    /// What the file has of them stays in it.
     Spoilt,
     /// A file that no row counts: left by a crash, and harmless. Repaired by removing it.
     Orphan,
@@ -357,23 +360,38 @@ impl Check<'_> {
                 }
                 return self.missing(Damage::FileMissing, upload, &upload.stored, "its file is not there");
             }
+            // It is none of ours, and may lead anywhere.
+            Err(error) if hoop_files::is_not_plain(&error) => {
+                let detail = "what is in its file's place is no plain file; remove it, and check again".to_owned();
+                self.found(Damage::FileMissing, Some(upload.id), detail, false);
+                return Ok(());
+            }
             Err(error) => return Err(error.into()),
         };
         let len = body.len()?;
         let payload = Payload::new(self.outside.clone(), body, kept);
-        let mut spoilt = RangeSet::new();
+        let mut spoilt = Spoilt::default();
         for span in upload.stored.iter() {
-            payload.spoilt(span)?.iter().for_each(|range| spoilt.insert(range));
+            let found = payload.spoilt(span)?;
+            found.wrong.iter().for_each(|range| spoilt.wrong.insert(range));
+            found.unreadable.iter().for_each(|range| spoilt.unreadable.insert(range));
             // Of records without checksums this much can be said.
             if len < span.end {
                 let first = payload.border_at(len.max(span.start));
-                spoilt.insert(ByteRange::new(first.max(span.start), span.end));
+                spoilt.wrong.insert(ByteRange::new(first.max(span.start), span.end));
             }
         }
         if spoilt.is_empty() {
             return Ok(());
         }
-        self.missing(Damage::Spoilt, upload, &spoilt, &format!("bytes {spoilt} are not as they were written"))
+        let detail = match (&spoilt.wrong, &spoilt.unreadable) {
+            (wrong, unreadable) if unreadable.is_empty() => format!("bytes {wrong} are not as they were written"),
+            (wrong, unreadable) if wrong.is_empty() => format!("bytes {unreadable} cannot be read"),
+            (wrong, unreadable) => {
+                format!("bytes {wrong} are not as they were written, and bytes {unreadable} cannot be read")
+            }
+        };
+        self.missing(Damage::Spoilt, upload, &spoilt.all(), &detail)
     }
 
     /// Makes an empty file, which what comes again is written to.
@@ -434,7 +452,7 @@ impl Check<'_> {
             }
             let path = segments::path(&self.outside.segments(), number);
             let detail =
-                format!("segment {number} has {} bytes, and no upload counts them", fs::metadata(&path)?.len());
+                format!("segment {number} has {} bytes, and no upload counts them", fs::symlink_metadata(&path)?.len());
             if self.repair.is_some() {
                 fs::remove_file(path)?;
             }

@@ -31,6 +31,7 @@ pub use index::{DueOf, Held, Place, Queue, SMALL_BYTES, Tally};
 pub use model::error::{BeginError, CommitError, OpenError, ReadError, StoreError, WriteError};
 pub use model::life::{LIFE_SECS, Overdue, late_by, ticket_end};
 pub use model::limits::{AWAY_COST, EARLY_MAX, EARLY_SECS, KEEP_SECS, SPANS_MAX, UPLOAD_COST};
+pub use model::spoilt::Spoilt;
 pub use model::state::State;
 pub use model::upload::{Change, Offer, Reason, Upload};
 pub use receive::intake::{Behind, Intake, PROMISED_MAX};

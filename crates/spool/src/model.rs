@@ -3,5 +3,6 @@
 pub mod error;
 pub mod life;
 pub mod limits;
+pub mod spoilt;
 pub mod state;
 pub mod upload;

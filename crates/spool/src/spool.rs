@@ -17,9 +17,10 @@ use crate::index::{
 use crate::model::error::{BeginError, OpenError, StoreError};
 use crate::model::life::Overdue;
 use crate::model::limits::{EARLY_MAX, SPANS_MAX};
+use crate::model::spoilt::Spoilt;
 use crate::model::state::State;
 use crate::model::upload::{Change, Offer, Reason, Upload};
-use crate::receive::intake::{Intake, PAYLOAD_GONE, PROMISED_MAX};
+use crate::receive::intake::{Intake, PAYLOAD_GONE, PAYLOAD_NOT_PLAIN, PROMISED_MAX};
 use crate::receive::live::Live;
 use crate::receive::lives::Lives;
 use crate::receive::payload::Payload;
@@ -31,7 +32,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -250,10 +251,8 @@ impl Spool {
                 self.shared.segments.reserve(total)?
             }
             _ => {
-                let mut options = OpenOptions::new();
                 // A file without a row was left by a crash before its first commit: it is begun anew.
-                options.read(true).write(true).create(true).truncate(true).mode(0o600);
-                Body::Own(options.open(self.shared.file(offer.id))?)
+                Body::Own(hoop_files::create(&self.shared.file(offer.id))?)
             }
         };
         self.shared.disk.write(body.file(), &offer.prelude, body.at(0))?;
@@ -263,10 +262,10 @@ impl Spool {
     }
 
     /// Opens what an upload that is recorded is kept in.
-    fn open_body(&self, id: UploadId, kept: &KeptFile, options: &OpenOptions) -> Result<Body, StoreError> {
+    fn open_body(&self, id: UploadId, kept: &KeptFile, options: &mut OpenOptions) -> Result<Body, StoreError> {
         match kept.extent {
             Some(extent) => self.shared.segments.open(extent, kept.total),
-            None => options.open(self.shared.file(id)).map(Body::Own),
+            None => hoop_files::open_plain(&self.shared.file(id), options).map(Body::Own),
         }
         .map_err(gone)
     }
@@ -344,31 +343,38 @@ impl Spool {
     }
 
     /// Takes `spoilt`, which the disk does not give back as it was written, out of what is stored, and says why. The upload goes on when
-    /// a device brings it again.
+    /// a device brings it again. Bytes that are wrong are given back to the disk. Those that cannot be read stay where
+    /// they are: writing them again lets the disk put another sector in place of a bad one.
     ///
     /// # Errors
     /// If the index fails; then nothing changed.
-    pub fn spoil(&self, id: UploadId, spoilt: &RangeSet, reason: &Reason, now: UnixTime) -> Result<(), StoreError> {
+    pub fn spoil(&self, id: UploadId, spoilt: &Spoilt, reason: &Reason, now: UnixTime) -> Result<(), StoreError> {
         // Locked, so that no sender begins meanwhile; and the commit of those there are, which would record it again.
         let lives = self.shared.lives_without(id);
         let live = lives.receiving.get(&id);
         let _commit = live.map(|live| live.one_at_a_time());
         let kept = self.shared.index().kept_file(id)?;
-        let Some(lost) = self.shared.index().spoil(id, spoilt, reason, now)? else { return Ok(()) };
+        let all = spoilt.all();
+        let Some(lost) = self.shared.index().spoil(id, &all, reason, now)? else { return Ok(()) };
         self.shared.changed();
         self.shared.room().kept -= lost;
         // What does not count any more takes no room either. Nobody writes what is stored.
         let punch = |body: &Body, range: ByteRange, stays: &RangeSet| {
-            self.shared.disk.punch(body.file(), body.whole_blocks(range, stays));
+            let stays = stays.iter().chain(spoilt.unreadable.iter()).collect();
+            self.shared.disk.punch(body.file(), body.whole_blocks(range, &stays));
         };
         match live.map(|live| (live, live.state())) {
             Some((live, mut state)) => {
                 // What is written and not stored stays as it is.
-                for range in spoilt.iter().flat_map(|range| parts_of(&state.stored, range)).collect::<Vec<_>>() {
+                let parts = |set: &RangeSet, stored: &RangeSet| -> Vec<ByteRange> {
+                    set.iter().flat_map(|range| parts_of(stored, range)).collect()
+                };
+                let (wrong, all) = (parts(&spoilt.wrong, &state.stored), parts(&all, &state.stored));
+                for range in all {
                     state.stored.remove(range);
                     state.written.remove(range);
-                    punch(&live.body, range, &state.written);
                 }
+                wrong.into_iter().for_each(|range| punch(&live.body, range, &state.written));
             }
             None => {
                 let body =
@@ -376,7 +382,7 @@ impl Spool {
                 // What cannot be looked up stays as it is.
                 let stays = self.shared.index().get(id).ok().flatten().map(|upload| upload.stored);
                 for (body, stays) in body.iter().zip(&stays) {
-                    spoilt.iter().for_each(|range| punch(body, range, stays));
+                    spoilt.wrong.iter().for_each(|range| punch(body, range, stays));
                 }
             }
         }
@@ -755,6 +761,7 @@ fn parts_of(set: &RangeSet, range: ByteRange) -> impl Iterator<Item = ByteRange>
 fn gone(error: io::Error) -> StoreError {
     match error.kind() {
         io::ErrorKind::NotFound => PAYLOAD_GONE,
+        _ if hoop_files::is_not_plain(&error) => PAYLOAD_NOT_PLAIN,
         _ => error.into(),
     }
 }
@@ -789,12 +796,12 @@ fn lay_out(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::segments::SHARED_MAX;
+    use crate::disk::segments::{BAD, SHARED_MAX};
     use crate::disk::sys::Act;
     use crate::index::committer::Job;
     use crate::index::operation::{self, Stored};
     use crate::index::{Rules, Step, Terms};
-    use crate::model::error::CommitError;
+    use crate::model::error::{CommitError, ReadError};
     use crate::model::upload::Offer;
     use rusqlite::Connection;
     use std::os::unix::fs::MetadataExt as _;
@@ -905,6 +912,91 @@ mod tests {
         assert_eq!(blocks(), 0);
     }
 
+    /// Three records, the first of which is wrong on the disk, and the second is not to be read. Of an upload in a
+    /// segment, or with a file of its own.
+    fn bad_disk(spool: &Spool, total: u64) -> (Offer, [ByteRange; 3]) {
+        let offer = Offer { total: Some(total), ..offer(b"prelude") };
+        acts(spool, &offer, ByteRange::new(7, 7 + 3 * RECORD));
+        let kept = spool.shared.index().kept_file(offer.id).unwrap().unwrap();
+        let body = spool.open_body(offer.id, &kept, OpenOptions::new().read(true).write(true)).unwrap();
+        spool.shared.disk.write(body.file(), &[8], body.at(7 + 9)).unwrap();
+        BAD.set(Some(7 + RECORD + 9));
+        (offer, [0, 1, 2].map(|record| ByteRange::new(7 + record * RECORD, 7 + (record + 1) * RECORD)))
+    }
+
+    const RECORD: u64 = 64 << 10;
+
+    fn with_records(folder: &Path) -> Spool {
+        Spool::open(Settings { first_record: 7, ..Settings::new(folder) }).unwrap()
+    }
+
+    #[test]
+    fn a_read_error_is_no_damage_and_passes() {
+        for total in [8 * RECORD, SHARED_MAX + 1] {
+            let folder = tempfile::tempdir().unwrap();
+            let spool = with_records(folder.path());
+            let (offer, [wrong, bad, good]) = bad_disk(&spool, total);
+            let payload = spool.payload(offer.id).unwrap();
+            let read = |range: ByteRange| payload.read_at(range.start, &mut vec![0; range.len() as usize]);
+            assert!(matches!(read(wrong), Err(ReadError::Damaged(range)) if range == wrong));
+            for range in [bad, ByteRange::new(bad.start, good.end), ByteRange::new(bad.start + 1, bad.start + 2)] {
+                let unread = read(range);
+                assert!(matches!(unread, Err(ReadError::Store(StoreError::File(_)))), "{range}: {unread:?}");
+            }
+            let spoilt = payload.spoilt(ByteRange::new(0, good.end)).unwrap();
+            let only = |range| RangeSet::from_iter([range]);
+            assert_eq!(spoilt, Spoilt { wrong: only(wrong), unreadable: only(bad) });
+            BAD.set(None);
+            read(bad).unwrap();
+            assert_eq!(payload.spoilt(ByteRange::new(0, good.end)).unwrap(), only(wrong).into());
+        }
+    }
+
+    #[test]
+    fn bytes_that_cannot_be_read_are_never_given_back_to_the_disk() {
+        for (total, is_received) in [(8 * RECORD, false), (SHARED_MAX + 1, false), (SHARED_MAX + 1, true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let spool = with_records(folder.path());
+            let (offer, [wrong, bad, good]) = bad_disk(&spool, total);
+            let payload = spool.payload(offer.id).unwrap();
+            let receiver = is_received.then(|| spool.begin(&offer).unwrap());
+            let spoilt = payload.spoilt(ByteRange::new(0, good.end)).unwrap();
+            spool.spoil(offer.id, &spoilt, &Reason::new("spool-damaged", ""), NOW).unwrap();
+            drop(receiver);
+            let left = [ByteRange::new(0, wrong.start), good].into_iter().collect();
+            assert_eq!(spool.get(offer.id).unwrap().unwrap().stored, left);
+            BAD.set(None);
+            let read = |range: ByteRange| {
+                let mut bytes = vec![1; range.len() as usize];
+                payload.body.read_exact_at(&mut bytes, range.start).unwrap();
+                bytes
+            };
+            let written = spool.payload(offer.id).unwrap();
+            assert!(written.read_at(good.start, &mut vec![0; RECORD as usize]).is_ok());
+            assert!(read(bad).iter().all(|byte| *byte == 7), "as it was written");
+            assert!(read(wrong)[4096..][..4096].iter().all(|byte| *byte == 0), "nobody needs it");
+        }
+    }
+
+    #[test]
+    fn a_repair_gives_no_bytes_back_that_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = with_records(folder.path());
+        let (offer, [wrong, bad, _]) = bad_disk(&spool, SHARED_MAX + 1);
+        let path = spool.shared.file(offer.id);
+        drop(spool);
+        let before = fs::read(&path).unwrap();
+        let mut found = Vec::new();
+        crate::check(folder.path(), 7, Some(NOW), &mut |finding| found.push(finding.detail.clone())).unwrap();
+        assert_eq!(found, [format!("bytes {wrong} are not as they were written, and bytes {bad} cannot be read")]);
+        assert!(fs::read(&path).unwrap() == before);
+        let stored = with_records(folder.path()).get(offer.id).unwrap().unwrap().stored;
+        assert_eq!(
+            stored,
+            [ByteRange::new(0, wrong.start), ByteRange::new(bad.end, bad.end + RECORD)].into_iter().collect()
+        );
+    }
+
     #[test]
     fn messages_that_break_off_leave_no_blocks_behind() {
         const RECORD: u64 = 64 << 10;
@@ -924,7 +1016,7 @@ mod tests {
         for record in 1..5 {
             let range = ByteRange::new(record * RECORD + 7, (record + 1) * RECORD + 7);
             let reason = Reason::new("record-corrupt", "");
-            spool.spoil(offer.id, &[range].into_iter().collect(), &reason, NOW).unwrap();
+            spool.spoil(offer.id, &RangeSet::from_iter([range]).into(), &reason, NOW).unwrap();
         }
         assert_eq!(blocks(), (RECORD + 4096) / 512);
     }

@@ -7,3 +7,4 @@ pub mod scheduler;
 pub mod slots;
 pub mod state;
 pub mod transfer;
+pub mod unreadable;

@@ -3,6 +3,7 @@
 use super::pacing::Pacer;
 use super::pause::Pause;
 use super::slots::Slots;
+use super::unreadable::Unreadable;
 use crate::core::config::Config;
 use crate::core::state::Core;
 use crate::peer::services::Services;
@@ -20,6 +21,8 @@ pub struct Delivery {
     pub pause: Pause,
     /// One permit: for the attempt that may keep its slot while it waits for more of its upload.
     pub patient: Semaphore,
+    /// Uploads that the disk gives nothing back of.
+    pub unreadable: Unreadable,
 }
 
 impl Delivery {
@@ -34,6 +37,7 @@ impl Delivery {
             pause: Pause::open(config.spool.join("paused")),
             // With one slot alone, none may idle.
             patient: Semaphore::new(usize::from(config.transfers > 1)),
+            unreadable: Unreadable::default(),
         })
     }
 }

@@ -18,6 +18,7 @@ use hoop_seal::{Layout, Prelude, RECORD_SIZE};
 use hoop_spool::{Change, Payload, ReadError, Reason, State, StoreError, Upload};
 use hoop_units::{ByteRange, ContentRange, RangeSet, UnixTime, UploadId};
 use http::{HeaderName, Method, StatusCode, header};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -48,6 +49,15 @@ pub enum Ended {
     Done,
     /// It failed, or the service has no final word yet.
     Retry { failure: Failure, reason: Option<Reason> },
+}
+
+/// What becomes of bytes that the disk gives nothing back of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unread {
+    /// They stay stored, and are read again.
+    Stays,
+    /// They count as spoilt.
+    IsSpoilt,
 }
 
 /// One attempt under way.
@@ -330,18 +340,45 @@ impl Transfer<'_> {
         self.core.progress.acknowledged(self.upload.id);
         match (fault.get(), answer) {
             (_, None) => Err(Stop::Over),
-            (None, Some(answer)) => Ok(answer?),
-            (Some(ReadError::Damaged(_)), _) => Err(self.spoilt(payload, range).await.into()),
-            (Some(ReadError::Store(error)), _) => Err(store_failed(error).into()),
+            (None, Some(answer)) => {
+                let answer = answer?;
+                if answer.status.is_success() {
+                    self.delivery.unreadable.settled(self.upload.id);
+                }
+                Ok(answer)
+            }
+            (Some(ReadError::Damaged(_)), _) => Err(self.spoilt(payload, range, Unread::Stays).await.into()),
+            (Some(ReadError::Store(error)), _) => Err(self.unreadable(payload, range, error).await.into()),
+        }
+    }
+
+    /// Our disk does not give back some of `range`. That may pass, so nothing changes yet; what stays so counts as
+    /// spoilt.
+    async fn unreadable(&self, payload: &Arc<Payload>, range: ByteRange, error: &StoreError) -> Retryable {
+        let failed = store_failed(error);
+        let is_read_error = matches!(error, StoreError::File(_));
+        match is_read_error && self.delivery.unreadable.failed(self.upload.id, self.core.clock.now()) {
+            true => self.spoilt(payload, range, Unread::IsSpoilt).await,
+            false => failed,
         }
     }
 
     /// Our disk has spoilt some of `range`, none of which was sent: it is missing again.
-    async fn spoilt(&self, payload: &Arc<Payload>, range: ByteRange) -> Retryable {
+    async fn spoilt(&self, payload: &Arc<Payload>, range: ByteRange, unread: Unread) -> Retryable {
         let (id, payload) = (self.upload.id, payload.clone());
+        if unread == Unread::IsSpoilt {
+            self.delivery.unreadable.settled(id);
+        }
         let gone = blocking(self.core, move |core| {
-            let spoilt = payload.spoilt(range)?;
-            let detail = format!("bytes {spoilt} are spoilt on this gateway's disk; they have to be brought again");
+            let mut spoilt = payload.spoilt(range)?;
+            if unread == Unread::Stays {
+                spoilt.unreadable = RangeSet::new();
+            }
+            if spoilt.is_empty() {
+                return Err(io::Error::other("it reads now, and did not a moment ago").into());
+            }
+            let bytes = spoilt.all();
+            let detail = format!("bytes {bytes} are spoilt on this gateway's disk; they have to be brought again");
             let reason = Reason::new(Code::SpoolDamaged.name(), detail);
             core.spool.spoil(id, &spoilt, &reason, core.clock.unix())?;
             let is_kept = core.spool.get(id)?.is_some_and(|upload| upload.state.keeps_payload());
@@ -501,7 +538,7 @@ impl Transfer<'_> {
         };
         let (id, again) = (self.upload.id, Retryable::new(code, reason.detail.clone()));
         let gone = blocking(self.core, move |core| {
-            core.spool.spoil(id, &[range].into_iter().collect(), &reason, core.clock.unix())
+            core.spool.spoil(id, &RangeSet::from_iter([range]).into(), &reason, core.clock.unix())
         });
         gone.await?;
         Err(again.into())

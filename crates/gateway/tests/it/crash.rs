@@ -40,9 +40,15 @@ async fn victim() {
 }
 
 fn spawn(folder: &Path) -> (Child, SocketAddr) {
+    spawn_with(folder, &[])
+}
+
+/// A gateway in a process of its own, with these variables in its environment.
+pub fn spawn_with(folder: &Path, environment: &[(&str, &Path)]) -> (Child, SocketAddr) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["crash::victim", "--exact", "--ignored", "--nocapture"])
         .env(FOLDER, folder)
+        .envs(environment.iter().copied())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

@@ -1,6 +1,7 @@
 //! A disk that spoils what it was given, or lets itself no longer be written: nothing wrong leaves the gateway, nothing is lost, and
 //! whoever looks is told.
 
+use crate::crash::spawn_with;
 use crate::support::service::{Service, Weather, plain};
 use crate::support::{
     LATER, border, config, head, id_of, payload_files, post, put, sealed, start, status, until, until_state,
@@ -9,7 +10,7 @@ use http::Method;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 fn file(folder: &Path) -> PathBuf {
     let [file] = &payload_files(folder)[..] else { panic!("one upload is there") };
@@ -52,6 +53,67 @@ async fn records_damaged_on_disk_are_delivered_only_after_they_come_again() {
     until_state(gateway.address, id_of(&z), "accepted").await;
     assert!(service.bytes(id_of(&z)) == z);
     gateway.stop().await;
+}
+
+/// Nothing below the folder of uploads can be read as long as there is a file `UNREADABLE`.
+const UNREADABLE_DISK: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+ssize_t pread64(int file, void *bytes, size_t len, off64_t offset) {
+    ssize_t (*real)(int, void *, size_t, off64_t) = dlsym(RTLD_NEXT, "pread64");
+    const char *unreadable = getenv("UNREADABLE");
+    char link[64], path[4096] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    if (unreadable && readlink(link, path, sizeof path - 1) > 0 && strstr(path, "/uploads/")
+        && access(unreadable, F_OK) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return real(file, bytes, len, offset);
+}
+"#;
+
+/// Ends when it is dropped.
+struct Victim(Child);
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_a_read_error_hides_for_a_while_is_delivered_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name| folder.path().join(name);
+    let (source, shim, unreadable) = (path("shim.c"), path("shim.so"), path("unreadable"));
+    std::fs::write(&source, UNREADABLE_DISK).unwrap();
+    assert!(run("cc", &["-shared", "-fPIC", "-O1", "-o", shim.to_str().unwrap(), source.to_str().unwrap()]));
+    let service = Service::start(|_, _, _, _| Weather::Fair).await;
+    let (victim, address) = spawn_with(&path("spool"), &[("LD_PRELOAD", &shim), ("UNREADABLE", &unreadable)]);
+    let _victim = Victim(victim);
+    std::fs::write(&unreadable, "").unwrap();
+    // In a segment, and with a file of its own.
+    let uploads = [sealed(1, 300_000, LATER), sealed(2, 3_000_000, LATER)];
+    for z in &uploads {
+        assert_eq!(post(address, &service.dest(), z).await.status, 201);
+        let again = |status: &serde_json::Value| status["attempts"].as_u64() > Some(2);
+        let seen = until(address, id_of(z), "failures", again).await;
+        assert_eq!((&seen["reason"]["code"], &seen["stored"]), (&"spool-failed".into(), &z.len().into()), "{seen}");
+        assert_eq!(head(address, id_of(z)).await.header("hoop-missing"), "", "all of it is kept");
+    }
+    std::fs::remove_file(&unreadable).unwrap();
+    for z in &uploads {
+        until_state(address, id_of(z), "accepted").await;
+        assert!(service.bytes(id_of(z)) == *z);
+    }
 }
 
 /// A file system of its own that an error makes read-only.

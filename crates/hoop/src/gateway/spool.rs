@@ -197,7 +197,7 @@ fn export(view: &View, id: UploadId, path: &Path, partial: bool) -> Result<Exit,
 fn readable(upload: &Upload, payload: &Payload) -> Result<(RangeSet, RangeSet), Failure> {
     let (mut readable, mut spoilt) = (upload.stored.clone(), RangeSet::new());
     for span in upload.stored.iter() {
-        for range in payload.spoilt(span).map_err(|error| failed(&error))?.iter() {
+        for range in payload.spoilt(span).map_err(|error| failed(&error))?.all().iter() {
             readable.remove(range);
             spoilt.insert(range);
         }

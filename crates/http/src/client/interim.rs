@@ -31,7 +31,7 @@ const TURN_BYTES: usize = 256 << 10;
 pub fn limit_interim<B>(request: &mut Request<B>, end: impl Fn() + Send + Sync + 'static) {
     let count = InterimCount::default();
     hyper::ext::on_informational(request, move |answer| {
-        if !count.takes(answer.headers(), Instant::now()) {
+        if !count.takes(bytes_of(answer.headers()), Instant::now()) {
             end();
         }
     });
@@ -43,9 +43,14 @@ pub fn is_no_answer(error: &hyper::Error) -> bool {
     error.is_parse() || cause.is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidData)
 }
 
-/// The interim answers to a request.
+/// The bytes of an answer's fields.
+fn bytes_of(fields: &HeaderMap) -> usize {
+    fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
+/// Counts the interim answers to a request, for who reads answers without hyper. [`limit_interim`] does it otherwise.
 #[derive(Debug)]
-struct InterimCount {
+pub struct InterimCount {
     since: Instant,
     count: AtomicU64,
 }
@@ -57,9 +62,8 @@ impl Default for InterimCount {
 }
 
 impl InterimCount {
-    /// One more has come. Whether it may.
-    fn takes(&self, fields: &HeaderMap, now: Instant) -> bool {
-        let bytes: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    /// One more has come, with so many bytes of fields. Whether it may.
+    pub fn takes(&self, bytes: usize, now: Instant) -> bool {
         let weight = 1 + (bytes / INTERIM_BYTES) as u64;
         let count = u128::from(self.count.fetch_add(weight, Ordering::Relaxed) + weight);
         let earned = now.duration_since(self.since).as_millis() / INTERIM_EVERY.as_millis();
@@ -154,18 +158,18 @@ mod tests {
 
     #[test]
     fn a_slow_uploads_interim_answers_are_not_too_many() {
-        let (count, none) = (InterimCount::default(), HeaderMap::new());
-        assert!((0..INTERIM_MAX).all(|_| count.takes(&none, count.since)));
+        let count = InterimCount::default();
+        assert!((0..INTERIM_MAX).all(|_| count.takes(0, count.since)));
         let at = |second| count.since + Duration::from_secs(second);
-        assert!((1..10_000).all(|second| count.takes(&none, at(second))), "one a second");
-        assert!(!(0..40_000).all(|_| count.takes(&none, at(10_000))));
+        assert!((1..10_000).all(|second| count.takes(0, at(second))), "one a second");
+        assert!(!(0..40_000).all(|_| count.takes(0, at(10_000))));
     }
 
     #[test]
     fn few_interim_answers_with_long_fields_are_too_many() {
         let (count, mut fields) = (InterimCount::default(), HeaderMap::new());
         fields.insert("link", HeaderValue::from_bytes(&[b'a'; 20 << 10]).unwrap());
-        let taken = (0..INTERIM_MAX).filter(|_| count.takes(&fields, count.since)).count();
+        let taken = (0..INTERIM_MAX).filter(|_| count.takes(bytes_of(&fields), count.since)).count();
         assert_eq!(taken, 3);
     }
 

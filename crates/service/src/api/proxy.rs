@@ -18,8 +18,8 @@ use crate::receive::source::PIECE;
 use crate::replay::application::Application;
 use crate::replay::left_behind::LeftBehind;
 use hoop_http::{
-    Body, Code, HOP_BY_HOP, Joined, Late, LeastRate, Lines, PacedBody, Place, Presence, Problem, Shutdown, empty,
-    settle_length, streamed,
+    Body, Code, Joined, Late, LeastRate, Lines, PacedBody, Place, Presence, Problem, Shutdown, connection_options,
+    empty, end_hop, settle_length, streamed,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::{Body as _, Incoming};
@@ -118,11 +118,11 @@ impl Proxy {
             let tunnel = Tunnel { near, far, place, idle: self.tunnel_idle };
             tokio::spawn(tunnel.run(shutdown.clone()));
             let mut response = response.map(|_| empty());
-            drop_hop_by_hop(response.headers_mut());
+            end_hop(response.headers_mut());
             set_upgrade(response.headers_mut(), protocol.as_ref());
             return Ok(response);
         }
-        drop_hop_by_hop(response.headers_mut());
+        end_hop(response.headers_mut());
         if crowd::is_events(response.headers().get(header::CONTENT_TYPE)) {
             // The oldest stream makes way.
             crowd::enter(place.as_ref(), Use::Events, client.address).await?;
@@ -155,7 +155,7 @@ fn outgoing(
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
     parts.uri = target.parse::<Uri>().map_err(|error| Problem::new(Code::RequestInvalid, error))?;
     parts.version = http::Version::HTTP_11;
-    drop_hop_by_hop(&mut parts.headers);
+    end_hop(&mut parts.headers);
     set_upgrade(&mut parts.headers, protocol);
     // We send `100 Continue` ourselves when the application takes the first bytes (RFC 9110 §10.1.1).
     parts.headers.remove(header::EXPECT);
@@ -197,7 +197,7 @@ fn is_websocket(protocol: &HeaderValue) -> bool {
 
 /// The protocol that a message wants to switch to, if its `Connection` says so (RFC 9110 §7.8).
 fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
-    let wants = connection_names(headers).any(|name| name.eq_ignore_ascii_case("upgrade"));
+    let wants = connection_options(headers).any(|name| name.eq_ignore_ascii_case("upgrade"));
     let mut named = headers.get_all(header::UPGRADE).iter();
     let only = named.next().filter(|_| named.next().is_none());
     only.filter(|_| wants).cloned()
@@ -207,18 +207,6 @@ fn set_upgrade(headers: &mut HeaderMap, protocol: Option<&HeaderValue>) {
     if let Some(protocol) = protocol {
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(header::UPGRADE, protocol.clone());
-    }
-}
-
-fn connection_names(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).map(str::trim)
-}
-
-fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<String> = connection_names(headers).map(str::to_owned).collect();
-    for name in named.iter().map(String::as_str).chain(HOP_BY_HOP) {
-        headers.remove(name);
     }
 }
 

@@ -4,9 +4,11 @@
 //! that comes early, even where the application then closes the connection.
 //!
 //! Bounds: a head of [`HEAD_MAX`] bytes and [`FIELDS_MAX`] fields. Of the body, at most [`BODY_READ`] bytes are read,
-//! and the first [`BODY_KEPT`] kept.
+//! and the first [`BODY_KEPT`] kept. As many interim answers may come before it as anywhere else ([`InterimCount`]).
 
+use hoop_http::InterimCount;
 use std::io;
+use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 /// The longest head of an answer: a generous cookie jar.
@@ -72,6 +74,7 @@ pub enum AnswerError {
 /// If none comes, or none whole. Once the head is there, [`Answer::has_head`].
 pub async fn read_answer(stream: &mut (impl AsyncRead + Unpin), answer: &mut Answer) -> Result<(), AnswerError> {
     let mut input = Input { stream, buffer: Vec::new() };
+    let interim = InterimCount::default();
     let framing = loop {
         let (status, fields) = read_head(&mut input).await?;
         if status >= 200 {
@@ -81,6 +84,10 @@ pub async fn read_answer(stream: &mut (impl AsyncRead + Unpin), answer: &mut Ans
         }
         if status == 101 {
             return Err(AnswerError::Garbage("it switches protocols unasked".to_owned()));
+        }
+        let bytes = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if !interim.takes(bytes, Instant::now()) {
+            return Err(AnswerError::Garbage("too many interim answers come before it".to_owned()));
         }
     };
     match framing {
@@ -284,6 +291,23 @@ mod tests {
         let (answer, result) = of(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhel").await;
         assert!(matches!(result, Err(AnswerError::CutOff)));
         assert!(answer.has_head() && !answer.complete && answer.body == b"hel");
+    }
+
+    #[tokio::test]
+    async fn interim_answers_without_end_are_no_answer() {
+        for (interim, most) in [("HTTP/1.1 100 Continue\r\n\r\n".to_owned(), 64), (long_hint(), 3)] {
+            let after = |count: usize| interim.repeat(count) + "HTTP/1.1 204 No Content\r\n\r\n";
+            let (answer, result) = read(after(most).as_bytes(), 4096).await;
+            assert!(result.is_ok() && answer.complete, "{result:?}");
+            // A few more may come as time goes by.
+            let (answer, result) = read(after(most + 1_000).as_bytes(), 4096).await;
+            assert!(matches!(result, Err(AnswerError::Garbage(_))) && !answer.has_head(), "{result:?}");
+        }
+    }
+
+    /// It counts as 21.
+    fn long_hint() -> String {
+        format!("HTTP/1.1 103 Early Hints\r\nLink: {}\r\n\r\n", "a".repeat(20 << 10))
     }
 
     #[tokio::test]

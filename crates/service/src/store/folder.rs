@@ -4,7 +4,7 @@ use super::{Bodies, Sealed};
 use hoop_units::UploadId;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,14 +33,12 @@ impl Folder {
 
 impl Bodies for Folder {
     fn create(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(self.file(id))?;
+        let file = hoop_files::create(&self.file(id))?;
         Ok(Arc::new(SealedFile::new(file, true, &self.path)))
     }
 
     fn open(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>> {
-        let file = OpenOptions::new().read(true).write(true).open(self.file(id))?;
+        let file = hoop_files::open_plain(&self.file(id), OpenOptions::new().read(true).write(true))?;
         Ok(Arc::new(SealedFile::new(file, false, &self.path)))
     }
 
@@ -134,6 +132,23 @@ mod tests {
         let ahead = SystemTime::now() + Duration::from_secs(7200);
         File::options().write(true).open(folder.file(UploadId([7; 16]))).unwrap().set_modified(ahead).unwrap();
         assert_eq!(folder.idle(3600, 2, &|_| true).unwrap(), [UploadId([7; 16])]);
+    }
+
+    #[test]
+    fn a_link_or_a_fifo_in_the_place_of_a_body_is_not_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(&dir.path().join("bodies")).unwrap();
+        let target = dir.path().join("target");
+        fs::write(&target, "kept").unwrap();
+        let [link, fifo] = [1, 2].map(|number| UploadId([number; 16]));
+        std::os::unix::fs::symlink(&target, folder.file(link)).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(folder.file(fifo)).status().unwrap().success());
+        for id in [link, fifo] {
+            for opened in [folder.create(id), folder.open(id)] {
+                assert!(hoop_files::is_not_plain(&opened.err().unwrap()), "{id}");
+            }
+        }
+        assert_eq!(fs::read(target).unwrap(), b"kept");
     }
 
     #[test]

@@ -60,6 +60,14 @@ async fn a_request_passes_as_it_came_but_for_what_belongs_to_the_hop() {
 }
 
 #[tokio::test]
+async fn fields_that_an_answers_connection_names_go_whatever_else_it_says() {
+    let fields = "200 OK\r\nConnection: \u{e9}, x-one,,X-Two\r\nX-One: 1\r\nX-Two: 1\r\nX-Three: 1";
+    let upstream = Upstream::new(move |_, _| answer(fields, "")).await;
+    let reply = Sidecar::before(upstream.address).await.send("GET", "/", &[("Host", "photos.example")], b"").await;
+    assert_eq!(["x-one", "x-two", "x-three"].map(|name| reply.field(name)), [None, None, Some("1")]);
+}
+
+#[tokio::test]
 async fn a_clients_own_forwarding_fields_are_not_believed() {
     let upstream = Upstream::new(|_, _| answer("200 OK", "")).await;
     let trusted = |config: &mut hoop_service::Config| config.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];

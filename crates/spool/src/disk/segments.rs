@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -73,6 +73,12 @@ pub enum Body {
     Shared(Held),
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The byte of each upload that this thread cannot read.
+    pub static BAD: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
+}
+
 /// The segments of a spool.
 #[derive(Debug)]
 pub struct Segments {
@@ -132,9 +138,7 @@ impl Segments {
     fn make(&self, state: &mut State) -> io::Result<Arc<Segment>> {
         let number = state.next;
         // One that is there has no uploads: a crash left it before anything in it was recorded.
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(path(&self.folder, number))?;
+        let file = hoop_files::create(&path(&self.folder, number))?;
         state.next = number + 1;
         Ok(state.remember(Segment::new(number, file, false)))
     }
@@ -148,7 +152,9 @@ impl Segments {
         let segment = match state.open.get(&extent.segment).and_then(Weak::upgrade) {
             Some(segment) => segment,
             None => {
-                let file = OpenOptions::new().read(true).write(true).open(path(&self.folder, extent.segment))?;
+                let mut options = OpenOptions::new();
+                let path = path(&self.folder, extent.segment);
+                let file = hoop_files::open_plain(&path, options.read(true).write(true))?;
                 state.remember(Segment::new(extent.segment, file, true))
             }
         };
@@ -265,7 +271,7 @@ impl Body {
     /// # Errors
     /// If its segment cannot be opened.
     pub fn look(folder: &Path, extent: Extent, len: u64) -> io::Result<Self> {
-        let file = File::open(path(folder, extent.segment))?;
+        let file = hoop_files::open_plain(&path(folder, extent.segment), OpenOptions::new().read(true))?;
         let segment = Arc::new(Segment::new(extent.segment, file, true));
         Ok(Self::Shared(Held::new(segment, extent.base, len)))
     }
@@ -327,6 +333,10 @@ impl Body {
         {
             // What comes next is another upload's.
             return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        #[cfg(test)]
+        if BAD.get().is_some_and(|bad| bad < offset + buffer.len() as u64 && offset <= bad) {
+            return Err(io::Error::other("a bad sector"));
         }
         self.file().read_exact_at(buffer, self.at(offset))
     }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 // On 32-bit glibc the plain call cannot express the size of today's disks.
@@ -214,10 +214,8 @@ pub fn punch(file: &File, offset: u64, len: u64) {
 /// Whether files in `folder` give back what is punched. FAT and UBIFS keep it, and so does ramfs.
 pub fn makes_holes(folder: &Path) -> bool {
     let path = folder.join("probe");
-    let mut options = std::fs::OpenOptions::new();
-    let probe = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
     // Nobody knows if there cannot even be a file. Most do.
-    let punched = probe.and_then(|probe| try_punch(&probe, 0, 4096));
+    let punched = hoop_files::create(&path).and_then(|probe| try_punch(&probe, 0, 4096));
     let _ = std::fs::remove_file(&path);
     punched.map_or_else(|error| error.kind() != io::ErrorKind::Unsupported, |()| true)
 }

@@ -53,7 +53,8 @@ impl Journal {
     /// If it cannot be made or read.
     pub fn open(path: &Path, sync: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = hoop_files::open_plain(path, options)?;
         let len = file.metadata()?.len();
         if len != JOURNAL_BYTES {
             // As a rule nothing is in it: it is as long as this before its first record. A copy of a spool may have lost its end.

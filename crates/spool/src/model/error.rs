@@ -106,10 +106,10 @@ pub enum WriteError {
 /// Stored bytes could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// What the disk gives back is not what was written, or it gives nothing back.
+    /// What the disk gives back is not what was written, or the file ends before it.
     #[error("bytes {0} are spoilt on the disk")]
     Damaged(ByteRange),
-    /// Disk or index.
+    /// Disk or index. It may pass.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -393,3 +393,7 @@ fn broken() -> io::Error {
 
 /// Damage that a row without its file is.
 pub const PAYLOAD_GONE: StoreError = StoreError::Damaged("an upload's file is missing");
+
+/// What is in the place of an upload's file is none: a link, say. It is left alone.
+pub const PAYLOAD_NOT_PLAIN: StoreError =
+    StoreError::Damaged("what is in the place of an upload's file is no plain file");

@@ -4,7 +4,8 @@ use crate::disk::checksums::{self, Grid, PART_RECORDS, Part};
 use crate::disk::segments::Body;
 use crate::index::KeptFile;
 use crate::model::error::{ReadError, StoreError};
-use hoop_units::{ByteRange, RangeSet};
+use crate::model::spoilt::Spoilt;
+use hoop_units::ByteRange;
 use parking_lot::Mutex;
 use std::fmt;
 use std::io;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 /// was stored before checksums were (formats 1 to 5) is read as it is.
 pub struct Payload {
     // Before `sealed`, which holds the folder's lock: the last to go may give an extent back.
-    body: Body,
+    pub(crate) body: Body,
     sealed: Arc<dyn Sealed>,
     kept: KeptFile,
     /// The part of the checksums that was needed last. An upload is mostly read in order.
@@ -39,7 +40,8 @@ impl Payload {
     /// ([`Payload::border_before_end`]); of a record that is asked for in part, the rest is read besides.
     ///
     /// # Errors
-    /// If the disk has spoilt some of it, or so many bytes are not there: the first such record. Then the buffer is not to be used.
+    /// If the disk has spoilt some of it, or so many bytes are not there: the first such record. If it gives nothing
+    /// back, which may pass: why. Then the buffer is not to be used.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
         let range = ByteRange::new(offset, offset + buffer.len() as u64);
         if let Err(error) = self.body.read_exact_at(buffer, offset) {
@@ -56,7 +58,7 @@ impl Payload {
                 true => {
                     Some(checksums::sum_of(&buffer[(bytes.start - offset) as usize..(bytes.end - offset) as usize]))
                 }
-                false => self.sum_on_disk(bytes),
+                false => self.sum_on_disk(bytes).map_err(StoreError::from)?,
             };
             if found != Some(expected) {
                 return Err(ReadError::Damaged(bytes));
@@ -65,16 +67,19 @@ impl Payload {
         Ok(())
     }
 
-    /// Everything in `range` that the disk has spoilt, as whole records.
+    /// Everything in `range` that the disk does not give back as it was written, as whole records.
     ///
     /// # Errors
     /// If the index fails.
-    pub fn spoilt(&self, range: ByteRange) -> Result<RangeSet, StoreError> {
-        let mut spoilt = RangeSet::new();
+    pub fn spoilt(&self, range: ByteRange) -> Result<Spoilt, StoreError> {
+        let mut spoilt = Spoilt::default();
         for record in self.sealed.grid().records_in(range) {
             let bytes = self.sealed.grid().record(record, self.kept.total);
-            if self.sum(record)?.is_some_and(|expected| self.sum_on_disk(bytes) != Some(expected)) {
-                spoilt.insert(bytes);
+            let expected = self.sum(record)?;
+            match self.sum_on_disk(bytes) {
+                Ok(found) if expected.is_some() && found != expected => spoilt.wrong.insert(bytes),
+                Ok(_) => {}
+                Err(_) => spoilt.unreadable.insert(bytes),
             }
         }
         Ok(spoilt)
@@ -93,10 +98,14 @@ impl Payload {
         if border > range.start && range.end < self.kept.total { border } else { range.end }
     }
 
-    /// `None`: it cannot be read.
-    fn sum_on_disk(&self, bytes: ByteRange) -> Option<u32> {
+    /// `None`: the file ends before it does.
+    fn sum_on_disk(&self, bytes: ByteRange) -> io::Result<Option<u32>> {
         let mut record = vec![0; bytes.len() as usize];
-        self.body.read_exact_at(&mut record, bytes.start).ok().map(|()| checksums::sum_of(&record))
+        match self.body.read_exact_at(&mut record, bytes.start) {
+            Ok(()) => Ok(Some(checksums::sum_of(&record))),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn sum(&self, record: u64) -> Result<Option<u32>, StoreError> {
@@ -112,11 +121,15 @@ impl Payload {
         Ok((sum != 0).then_some(sum))
     }
 
-    /// A sector that the disk does not give back, and a file that is cut off, are damage to the records in them.
+    /// A file that is cut off is damage to the records behind its end. Any other error is the disk's, and may pass.
     fn unreadable(&self, range: ByteRange, error: io::Error) -> ReadError {
         let whole = |record| self.sealed.grid().record(record, self.kept.total);
-        let unreadable = |bytes: &ByteRange| !bytes.is_empty() && self.sum_on_disk(*bytes).is_none();
-        match self.sealed.grid().records_in(range).map(whole).find(unreadable) {
+        let is_cut_off = |bytes: &ByteRange| !bytes.is_empty() && matches!(self.sum_on_disk(*bytes), Ok(None));
+        let cut_off = match error.kind() {
+            io::ErrorKind::UnexpectedEof => self.sealed.grid().records_in(range).map(whole).find(is_cut_off),
+            _ => None,
+        };
+        match cut_off {
             Some(bytes) => ReadError::Damaged(bytes),
             None => ReadError::Store(error.into()),
         }

@@ -59,7 +59,7 @@ fn nothing_that_an_upload_needs_in_its_life_reads_the_whole_table() {
     assert_eq!(spool.due_of(NOW.plus_secs(9), Queue::Send, DEVICE, Place::START, 9).unwrap().len(), 3);
     answer(&spool, 0);
     let (reason, range) = (Reason::new("spool-damaged", ""), ByteRange::new(128, 70_000));
-    spool.spoil(offer(1).id, &[range].into_iter().collect(), &reason, NOW).unwrap();
+    spool.spoil(offer(1).id, &hoop_units::RangeSet::from_iter([range]).into(), &reason, NOW).unwrap();
     let Begin::Take(mut intake) = spool.begin(&Offer { prelude: Vec::new(), ..offer(4) }).unwrap() else { panic!() };
     intake.write_at(128, &[7; 200]).unwrap();
     intake.commit(ByteRange::new(128, 328), NOW).unwrap();

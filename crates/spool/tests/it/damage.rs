@@ -1,12 +1,13 @@
 //! What the disk spoils is noticed before anyone gets it, goes missing, and may be brought again.
 use hoop_spool::{
-    Begin, Change, CommitError, Intake, Offer, Place, Queue, ReadError, Reason, Settings, Source, Spool, State, Upload,
+    Begin, BeginError, Change, CommitError, Damage, Finding, Intake, Offer, Place, Queue, ReadError, Reason, Settings,
+    Source, Spool, State, StoreError, Upload, check,
 };
 use hoop_units::{AddressKey, ByteRange, RangeSet, UnixTime, UploadId};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const NOW: UnixTime = UnixTime(1_000_000);
 const RECORD: u64 = 65_536;
@@ -63,9 +64,12 @@ fn row(spool: &Spool) -> Upload {
 
 /// The file that the only upload's bytes are in: the first segment, or its own.
 fn file(folder: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path(folder)).unwrap()
+}
+
+fn path(folder: &Path) -> PathBuf {
     let own = folder.join("uploads/01").join(format!("{ID}.z"));
-    let path = if own.exists() { own } else { folder.join("uploads/segments/0.segment") };
-    OpenOptions::new().read(true).write(true).open(path).unwrap()
+    if own.exists() { own } else { folder.join("uploads/segments/0.segment") }
 }
 
 fn spoil_disk(folder: &Path, at: u64) {
@@ -119,7 +123,7 @@ fn flip_bits_of(total: Option<u64>) {
             assert_eq!(damaged(&spool, ByteRange::new(bytes.start + 3, bytes.start + 9)), bytes, "a part of it");
             let others = [0, 1, 2, 3].map(record).into_iter().filter(|other| *other != bytes);
             others.for_each(|other| assert_eq!(read(&spool, other).unwrap(), z(other)));
-            assert_eq!(spool.payload(ID).unwrap().spoilt(whole()).unwrap(), set(&[bytes]));
+            assert_eq!(spool.payload(ID).unwrap().spoilt(whole()).unwrap(), set(&[bytes]).into());
             spoil_disk(folder.path(), at);
         }
     }
@@ -181,8 +185,63 @@ fn a_file_that_was_cut_off_lacks_the_records_behind() {
     put(&spool, whole());
     file(folder.path()).set_len(record(2).start + 5).unwrap();
     assert_eq!(damaged(&spool, whole()), record(2));
-    assert_eq!(spool.payload(ID).unwrap().spoilt(whole()).unwrap(), set(&[record(2), record(3)]));
+    assert_eq!(spool.payload(ID).unwrap().spoilt(whole()).unwrap(), set(&[record(2), record(3)]).into());
     assert_eq!(read(&spool, record(1)).unwrap(), z(record(1)));
+}
+
+#[test]
+fn a_link_or_a_fifo_in_the_place_of_a_file_is_damage_and_is_left_alone() {
+    for (total, is_link) in [(Some(TOTAL), true), (Some(TOTAL), false), (None, true), (None, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let offer = Offer { total, ..offer() };
+        let part = ByteRange::new(0, record(1).end);
+        let spool = open(folder.path());
+        let Begin::Take(mut intake) = spool.begin(&offer).unwrap() else { panic!("it is new") };
+        intake.set_total(TOTAL).unwrap();
+        write(&mut intake, part, 10_000);
+        intake.commit(part, NOW).unwrap();
+        drop((intake, spool));
+        let (path, target) = (path(folder.path()), folder.path().join("target"));
+        std::fs::rename(&path, &target).unwrap();
+        let before = std::fs::read(&target).unwrap();
+        match is_link {
+            true => std::os::unix::fs::symlink(&target, &path).unwrap(),
+            false => assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success()),
+        }
+        let spool = open(folder.path());
+        let none = |error: &StoreError| error.to_string().ends_with("is no plain file");
+        assert!(none(&spool.payload(ID).unwrap_err()));
+        assert!(matches!(spool.begin(&offer).unwrap_err(), BeginError::Store(error) if none(&error)));
+        drop(spool);
+        let mut found = Vec::new();
+        let mut on = |finding: &Finding| found.push((finding.what, finding.repaired));
+        check(folder.path(), PRELUDE, Some(NOW), &mut on).unwrap();
+        assert_eq!(found, [(Damage::FileMissing, false)]);
+        let spool = open(folder.path());
+        spool.spoil(ID, &set(&[record(0)]).into(), &Reason::new("spool-damaged", ""), NOW).unwrap();
+        assert!(spool.change(ID, &Change { state: Some(State::Stopped), ..Change::default() }, NOW).unwrap().is_some());
+        drop(spool);
+        assert!(std::fs::read(&target).unwrap() == before);
+    }
+}
+
+#[test]
+fn a_link_in_the_place_of_a_new_file_keeps_its_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let target = folder.path().join("target");
+    std::fs::write(&target, "kept").unwrap();
+    let places = [format!("uploads/01/{ID}.z"), "uploads/segments/0.segment".into(), "uploads/segments/probe".into()];
+    for place in &places {
+        std::os::unix::fs::symlink(&target, folder.path().join(place)).unwrap();
+    }
+    for total in [None, Some(TOTAL)] {
+        let refused = spool.begin(&Offer { total, ..offer() });
+        assert!(matches!(refused, Err(BeginError::Store(StoreError::File(_)))), "{refused:?}");
+    }
+    drop(spool);
+    drop(open(folder.path()));
+    assert_eq!(std::fs::read(&target).unwrap(), b"kept");
 }
 
 #[test]
@@ -214,7 +273,7 @@ fn what_is_spoilt_goes_missing_is_said_and_comes_again() {
     let kept = spool.free_bytes().unwrap();
     let reason = Reason::new("spool-damaged", "bytes");
     spoil_disk(folder.path(), record(1).start);
-    spool.spoil(ID, &set(&[record(1)]), &reason, NOW).unwrap();
+    spool.spoil(ID, &set(&[record(1)]).into(), &reason, NOW).unwrap();
     assert_eq!(spool.free_bytes().unwrap(), kept + RECORD, "its room is free");
     let mut left = vec![7; RECORD as usize];
     file(folder.path()).read_exact_at(&mut left, record(1).start).unwrap();
@@ -244,7 +303,7 @@ fn what_is_left_of_a_spoilt_upload_is_due_and_what_is_not_there_is_not() {
     let spool = open(folder.path());
     let due = || spool.due_of(NOW, Queue::Send, AddressKey::UNKNOWN, Place::START, 9).unwrap().len();
     put(&spool, whole());
-    spool.spoil(ID, &set(&[record(3)]), &Reason::new("spool-damaged", ""), NOW).unwrap();
+    spool.spoil(ID, &set(&[record(3)]).into(), &Reason::new("spool-damaged", ""), NOW).unwrap();
     assert_eq!(due(), 1);
     let delivered = Some(set(&[ByteRange::new(0, record(3).start)]));
     spool.change(ID, &Change { delivered, ..Change::default() }, NOW).unwrap();
@@ -261,7 +320,7 @@ fn a_record_that_is_spoilt_under_a_senders_pen_is_written_anew() {
     write(&mut pen, ByteRange::new(PRELUDE, record(1).end), 65_536);
     pen.commit(record(0), NOW).unwrap();
     spoil_disk(folder.path(), record(0).start);
-    spool.spoil(ID, &set(&[record(0)]), &Reason::new("spool-damaged", ""), NOW).unwrap();
+    spool.spoil(ID, &set(&[record(0)]).into(), &Reason::new("spool-damaged", ""), NOW).unwrap();
     assert!(matches!(pen.commit(record(0), NOW), Err(CommitError::NotWritten)));
     pen.commit(record(1), NOW).unwrap();
     write(&mut pen, record(0), 65_536);

@@ -1,7 +1,8 @@
 //! What `Cache-Control` says: [`Directives`] (RFC 9111 §5.2). Pure.
 //!
 //! Names are read in lower case, and a comma within quotes ends nothing. A number that is none counts as 0, and of several the least counts: an answer is rather stale than fresh for too
-//! long (RFC 9111 §4.2.1). A line that is not ASCII counts as `no-store`.
+//! long (RFC 9111 §4.2.1). A line that is not ASCII, or in which it is not clear what is within quotes, counts as
+//! `no-store`: a `private` may be hidden in it.
 
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, PRAGMA};
@@ -20,7 +21,10 @@ impl Directives {
         for line in headers.get_all(CACHE_CONTROL) {
             match line.to_str() {
                 Ok(line) => directives.extend(members(line).filter_map(directive)),
-                Err(_) => directives.push(("no-store".to_owned(), None)),
+                Err(_) => directives.push(no_store()),
+            }
+            if !is_well_quoted(line.as_bytes()) {
+                directives.push(no_store());
             }
         }
         Self(directives)
@@ -62,6 +66,28 @@ pub(super) fn seconds(text: &str) -> u64 {
         return 0;
     }
     text.parse().unwrap_or(SECONDS_MAX).min(SECONDS_MAX)
+}
+
+fn no_store() -> (String, Option<String>) {
+    ("no-store".to_owned(), None)
+}
+
+/// Whether each quotation of a line is a value's, and ends. Others may read it otherwise, and see directives that are
+/// hidden here.
+fn is_well_quoted(line: &[u8]) -> bool {
+    let (mut is_quoted, mut is_escaped, mut before) = (false, false, b' ');
+    for byte in line {
+        match (is_quoted, *byte) {
+            _ if is_escaped => is_escaped = false,
+            (true, b'\\') => is_escaped = true,
+            (true, b'"') => is_quoted = false,
+            (false, b'"') if before == b'=' => is_quoted = true,
+            (false, b'"') => return false,
+            _ => {}
+        }
+        before = *byte;
+    }
+    !is_quoted
 }
 
 /// What stands between commas that are in no quotes.
@@ -138,6 +164,25 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(CACHE_CONTROL, HeaderValue::from_bytes(b"max-age=60, \xff").unwrap());
         assert!(Directives::of(&headers).has("no-store"));
+    }
+
+    #[test]
+    fn a_quotation_that_hides_what_follows_is_not_stored() {
+        for line in [
+            "max-age=60, x=\"a, private",
+            "max-age=60, x=\"a\\\", private",
+            "max-age=60, x=a\", private, y=b\"",
+            "max-age=60, x=\"a\"\", private, y=b\"",
+            "max-age=60, \"private",
+            "\"max-age=60, private\"",
+            "max-age=60, x=\"",
+        ] {
+            assert!(of(&[line]).has("no-store"), "{line}");
+        }
+        assert!(of(&["max-age=60, x=\"a", "private\""]).has("no-store"), "each line is read by itself");
+        for line in ["max-age=\"60\"", "private=\"a, b\\\"\\\\\", x=\"\"", "a\\b, max-age=60"] {
+            assert!(!of(&[line]).has("no-store"), "{line}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::room::Lease;
 use crate::server::places::{Place as FilePlace, PlacedFile};
 use bytes::Bytes;
 use hoop_endpoint::FlowName;
+use hoop_files::{open_plain, read_plain};
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use std::fs::{self, File};
@@ -114,7 +115,7 @@ impl BodyFile {
     pub(super) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
             Self::Open(file) => file.read_exact_at(bytes, offset),
-            Self::Whole(path) => File::open(path)?.read_exact_at(bytes, offset),
+            Self::Whole(path) => open_plain(path, File::options().read(true))?.read_exact_at(bytes, offset),
         }
     }
 }
@@ -168,10 +169,8 @@ impl ObjectFile {
 
     /// Finds what an earlier process has left of the same boot. None: there is nothing that could be used. `of_file`: none, if it is only looked at.
     pub(super) fn find(place: Place, lease: Lease, of_file: Option<FilePlace>, boot: &str) -> Option<Left> {
-        let head = place.path("head");
-        let heads = (fs::metadata(&head).ok()?.len() <= HEADS_MAX).then(|| fs::read(&head).ok()).flatten()?;
-        let heads = Heads::decode(&heads, boot)?;
-        let open = |kind| File::options().read(true).write(true).open(place.path(kind)).ok();
+        let heads = Heads::decode(&read_plain(&place.path("head"), HEADS_MAX).ok()?, boot)?;
+        let open = |kind| open_plain(&place.path(kind), File::options().read(true).write(true)).ok();
         let (body, is_whole) = open("whole").map(|body| (body, true)).or_else(|| Some((open("part")?, false)))?;
         let end = body.metadata().ok().map(|body| body.len()).filter(|end| *end >= heads.first)?;
         // What was released before is a hole, where the file system tells.
@@ -301,6 +300,37 @@ mod tests {
         assert_eq!(room.usage().0, FILES_BYTES + 8 + 1_000);
         file.discard();
         assert_eq!(room.usage().0, 0);
+    }
+
+    #[test]
+    fn a_link_or_a_fifo_in_the_place_of_an_objects_file_is_no_object() {
+        let folder = tempfile::tempdir().unwrap();
+        let room = Room::new(StoreConfig::new(folder.path()), Reserve::of(folder.path()), Places::new(10, 10));
+        let name = FlowName { device: DeviceId([1; 20]), flow: FlowId(7) };
+        let heads = Heads { request: Bytes::new(), answer: Bytes::new(), first: 0 };
+        let place = Place::new(folder.path(), name);
+        let lease = || room.lease(name.device);
+        let of_file = || room.file(name.device).unwrap();
+        let mut file = ObjectFile::create(place.clone(), lease(), of_file(), &heads, "boot").unwrap().unwrap();
+        assert!(file.put(0, &[Bytes::from_static(b"body")]).unwrap());
+        file.mark_whole(4);
+        let reader = file.body();
+        drop(file);
+        let find = || ObjectFile::find(place.clone(), lease(), Some(of_file()), "boot");
+        assert!(find().is_some());
+        let elsewhere = folder.path().join("elsewhere");
+        for kind in ["whole", "head"] {
+            fs::rename(place.path(kind), &elsewhere).unwrap();
+            std::os::unix::fs::symlink(&elsewhere, place.path(kind)).unwrap();
+            assert!(find().is_none(), "a link to its {kind}");
+            assert!(kind == "head" || reader.read_exact_at(&mut [0; 4], 0).is_err());
+            fs::remove_file(place.path(kind)).unwrap();
+            assert!(std::process::Command::new("mkfifo").arg(place.path(kind)).status().unwrap().success());
+            assert!(find().is_none(), "a FIFO instead of its {kind}");
+            assert!(kind == "head" || reader.read_exact_at(&mut [0; 4], 0).is_err());
+            fs::rename(&elsewhere, place.path(kind)).unwrap();
+            assert!(find().is_some());
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::server::places::{Place, PlacedFile};
 use crate::upload::JournalId;
 use bytes::Bytes;
 use hoop_endpoint::{DeviceId, FlowName};
+use hoop_files::{open_plain, read_plain};
 use hoop_http::{Body, Lines, empty, streamed};
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
@@ -140,10 +141,9 @@ impl UploadStore {
 
     /// What is on disk of one that was left.
     fn find(&self, name: FlowName) -> Option<OnDisk> {
-        let head = self.path(name, "head");
-        let head = (fs::metadata(&head).ok()?.len() <= HEADS_MAX).then(|| fs::read(&head).ok()).flatten()?;
+        let head = read_plain(&self.path(name, "head"), HEADS_MAX).ok()?;
         let heads = Heads::decode(&head, &self.boot).filter(|_| !self.boot.is_empty())?;
-        let open = |kind| File::options().read(true).write(true).open(self.path(name, kind)).ok();
+        let open = |kind| open_plain(&self.path(name, kind), File::options().read(true).write(true)).ok();
         let (body, is_sent) = open("sent").map(|body| (body, true)).or_else(|| Some((open("body")?, false)))?;
         Some(OnDisk { body, is_sent, length: heads.first, head: heads.request })
     }
@@ -509,6 +509,25 @@ mod tests {
         assert_eq!(store.journal(), journal, "its device has the answer");
         assert_eq!(store.room.usage(), (0, 0));
         assert!(matches!(store.take(NAME, Some(journal)), Found::New(_)));
+    }
+
+    #[tokio::test]
+    async fn a_link_or_a_fifo_in_the_place_of_a_body_is_no_upload() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_answers, store) = open(folder.path(), 1 << 30);
+        let target = folder.path().join("target");
+        fs::write(&target, "kept").unwrap();
+        for is_link in [true, false] {
+            drop(begin(&store));
+            let body = store.path(NAME, "body");
+            fs::remove_file(&body).unwrap();
+            match is_link {
+                true => std::os::unix::fs::symlink(&target, &body).unwrap(),
+                false => assert!(std::process::Command::new("mkfifo").arg(&body).status().unwrap().success()),
+            }
+            assert!(matches!(store.take(NAME, None), Found::Unknown));
+            assert_eq!(fs::read(&target).unwrap(), b"kept");
+        }
     }
 
     #[tokio::test]
