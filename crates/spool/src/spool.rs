@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -120,6 +120,7 @@ impl Spool {
         let segments = Segments::new(path.join("uploads").join(SEGMENTS), index.next_segment().map_err(unreadable)?);
         let room = Room { quota, reserve, kept, uploads, away, ended, ..Room::default() };
         let shared = Shared {
+            identity: identity(&path).map_err(folder)?,
             folder: path,
             sync,
             disk,
@@ -310,6 +311,12 @@ impl Spool {
 
     /// The books, if there is room for so many bytes, or for any.
     fn room_for(&self, need: u64) -> Result<MutexGuard<'_, Room>, BeginError> {
+        if identity(&self.shared.folder)? != self.shared.identity {
+            // What is written now nobody would find.
+            return Err(
+                StoreError::from(io::Error::other("the folder is another than at the start; start again")).into()
+            );
+        }
         let disk = sys::free(&self.shared.folder)?;
         let room = self.shared.room();
         if !room.has_files(disk) {
@@ -766,6 +773,11 @@ fn gone(error: io::Error) -> StoreError {
     }
 }
 
+/// Which folder has this name: its device and inode.
+fn identity(folder: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(folder).map(|is| (is.dev(), is.ino()))
+}
+
 /// Makes the folder if absent, and puts its name on disk, and those of the folders above it that were made with it.
 fn make_folder(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
     let folder = std::path::absolute(folder)?;
@@ -804,7 +816,6 @@ mod tests {
     use crate::model::error::{CommitError, ReadError};
     use crate::model::upload::Offer;
     use rusqlite::Connection;
-    use std::os::unix::fs::MetadataExt as _;
 
     const NOW: UnixTime = UnixTime(1_000_000);
 

@@ -26,6 +26,8 @@ use std::sync::{Arc, Weak};
 /// What the spool and its intakes share. Locks are taken in this order: `lives`, an upload's own, `index`, `room`, `early`.
 pub struct Shared {
     pub folder: PathBuf,
+    /// Which folder that is: another may get its name.
+    pub identity: (u64, u64),
     pub sync: bool,
     pub disk: Disk,
     pub grid: Grid,

@@ -35,6 +35,25 @@ fn record(number: u64) -> ByteRange {
     ByteRange::new(PRELUDE + number * RECORD, (PRELUDE + (number + 1) * RECORD).min(TOTAL))
 }
 
+/// What is written to a folder that somebody has removed nobody finds after the next start.
+#[test]
+fn nothing_new_is_taken_once_another_folder_has_the_spools_name() {
+    let place = tempfile::tempdir().unwrap();
+    let (folder, away) = (place.path().join("spool"), place.path().join("away"));
+    let spool = open(&folder);
+    // It leaves a file open that has room for others.
+    assert_eq!(put(&spool, ByteRange::new(0, TOTAL)), State::Stored);
+    let other = Offer { id: UploadId([2; 16]), ..offer() };
+    std::fs::rename(&folder, &away).unwrap();
+    assert!(spool.begin(&other).is_err(), "there is none");
+    std::fs::create_dir(&folder).unwrap();
+    let refused = spool.begin(&other).unwrap_err();
+    assert!(matches!(refused, BeginError::Store(StoreError::File(_))), "{refused}");
+    std::fs::remove_dir(&folder).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
+    assert!(spool.begin(&other).is_ok(), "it is back");
+}
+
 fn open(folder: &Path) -> Spool {
     Spool::open(Settings { sync: false, first_record: PRELUDE, cut_through: true, ..Settings::new(folder) }).unwrap()
 }
