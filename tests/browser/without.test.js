@@ -94,18 +94,20 @@ scenarios(({ test, browser }) => {
     const photos = [];
     const upload = async (answer) => {
       photos.push(await scene.house.photo(`${photos.length}.jpg`));
+      await scene.open();
       await scene.choose(photos.slice(-1));
+      // Another page is asked for when the wall's own is there: one that comes in between may be lost on Firefox's driver.
+      const gone = scene.page.waitForNavigation();
       await scene.submit();
       if (answer) await scene.answer("bridge", answer);
+      await gone;
       await scene.house.assertArrived(...photos);
-      await scene.open();
     };
     await upload("never");
     await upload();
     assert.deepEqual(questions(scene), [["bridge", true]], "though a box is known");
     await scene.open("/hoop/settings");
     await Promise.all([scene.page.waitForNavigation(), scene.click("form.settings button.primary")]);
-    await scene.open();
     await upload("decline");
     assert.deepEqual(questions(scene), [["bridge", true], ["bridge", true]]);
   });
