@@ -79,7 +79,7 @@ export class Elsewhere {
     if (isEntrusted) {
       await exec(HOOP, ["agent", "trust", SITE_NAME, "--output", file("authority")]);
       this.authority = file("authority.crt");
-      shown.push("--authority", file("authority"));
+      shown.push("--authority", file("authority"), "--ca", file("site.pem"));
     }
     this.#programs.push(await start(HOOP, ["agent", "--relay", file("laptop.toml"), ...shown], { ready: "listening on", environment: { XDG_RUNTIME_DIR: "" } }));
   }

@@ -45,5 +45,17 @@ for (const name of BROWSERS) {
       assert.deepEqual(seen, { loaded: IMAGES, protocols: ["h2"] });
       await page.close();
     });
+
+    test("a WebSocket to it goes through the agent", LIMITS, async () => {
+      const page = await running.browser.newPage();
+      await page.goto(`${elsewhere.secureOrigin}/image/0`, { timeout: PATIENCE_MS });
+      const said = await page.evaluate((url) => new Promise((resolve, reject) => {
+        const socket = new WebSocket(url);
+        socket.onmessage = ({ data }) => resolve(data);
+        socket.onclose = ({ code }) => reject(new Error(`it closed with ${code}`));
+      }), elsewhere.secureOrigin.replace("https:", "wss:"));
+      assert.equal(said, "hello");
+      await page.close();
+    });
   });
 }

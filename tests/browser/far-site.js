@@ -1,6 +1,7 @@
-// A web site, as a program: a page of 150 images of 1,517 bytes, and a large file. Its parent may have it hold back what it sends.
+// A web site, as a program: a page of 150 images of 1,517 bytes, a large file, and a WebSocket that says one word. Its parent may have it hold back what it sends.
 // Arguments: an address, a certificate, a key.
 
+import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import http from "node:http";
 import https from "node:https";
@@ -67,10 +68,22 @@ async function* pieces(length) {
   }
 }
 
+/** The key of every WebSocket's server (RFC 6455 section 1.3), and a text frame without a mask. */
+const WEBSOCKET = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+const HELLO = Buffer.from("\x81\x05hello", "latin1");
+
+function greet({ headers }, socket) {
+  const accept = createHash("sha1").update(headers["sec-websocket-key"] + WEBSOCKET).digest("base64");
+  socket.on("error", () => {});
+  socket.write(["HTTP/1.1 101 Switching Protocols", "Connection: Upgrade", "Upgrade: websocket", `Sec-WebSocket-Accept: ${accept}`, "", ""].join("\r\n"));
+  socket.write(HELLO);
+}
+
 const serve = (request, response) => answer(request, response).catch((error) => response.destroy(error));
 const servers = [
   [http.createServer(serve), 80],
   [https.createServer({ cert: readFileSync(certificate), key: readFileSync(key) }, serve), 443],
 ];
+for (const [server] of servers) server.on("upgrade", greet);
 for (const [server, port] of servers) await new Promise((go) => server.listen(port, address, go));
 process.send("listening");

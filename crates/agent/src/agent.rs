@@ -12,6 +12,7 @@ use crate::socks;
 use crate::tun::{CARRIER_MARK, Carrying, Intakes, Tun, TunConfig, TunError};
 use crate::tunnel::{Dialer, Exchanges};
 use hoop_endpoint::FlowOptions;
+use hoop_http::tls::{TlsError, client_config};
 use hoop_http::{BACKLOG, Lines};
 use hoop_relay::preload::{Notice, PreloadServer};
 use hoop_relay::status::Listing;
@@ -51,6 +52,9 @@ pub enum AgentError {
     /// Its authority.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
+    /// Whom it believes.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// Patient uploads.
     #[error(transparent)]
     Patient(#[from] PatientError),
@@ -96,6 +100,8 @@ pub struct AgentConfig {
     pub patient: Option<PatientConfig>,
     /// Where programs that `hoop run` has begun connect, in a folder of the user's own; none: they cannot.
     pub runs: Option<PathBuf>,
+    /// PEM files of authorities whom the agent believes besides the system's, where it speaks TLS with an entrusted host itself. Default: none.
+    pub ca: Vec<PathBuf>,
     /// Takes in all TCP connections of those whom it serves, which know of no proxy; none: only those that are made to it.
     pub tun: Option<TunConfig>,
 }
@@ -153,12 +159,13 @@ impl Agent {
             }
         });
         let connector = FlowConnector::new(&link, options, config.give_up_after, tell);
-        let dialer = Dialer {
+        let mut dialer = Dialer {
             connector,
             listing: listing.clone(),
             waits: config.waits,
             exchanges: Exchanges::default(),
             uploads: Default::default(),
+            tls: None,
         };
         let local = Local { link: link.clone(), listing, patient: Arc::default(), relay, address, tun: report };
         let authority = config.authority.as_ref().map(|file| Authority::open(file, AuthorityFile::now()));
@@ -179,6 +186,9 @@ impl Agent {
         });
         let of_authority = authority.iter().flat_map(|(_, hosts)| &hosts.0);
         let entrusted = Entrusted(config.entrusted.iter().chain(of_authority).cloned().collect());
+        if !entrusted.0.is_empty() {
+            dialer.tls = Some(client_config(&config.ca)?);
+        }
         let seen = authority.as_ref().map_or(&[][..], |(_, hosts)| &hosts.0);
         let urls = config.patient.iter().flat_map(|patient| &patient.urls);
         urls.filter_map(|url| url.is_passed_by(seen)).for_each(|words| dialer.connector.say(words));

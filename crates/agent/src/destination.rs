@@ -57,6 +57,14 @@ impl Destination {
         }
     }
 
+    /// Its name or address, by which a certificate is checked.
+    pub(crate) fn host(&self) -> String {
+        match &self.host {
+            Host::Name(name) => name.clone(),
+            Host::Address(address) => address.to_string(),
+        }
+    }
+
     pub(crate) const fn port(&self) -> u16 {
         self.port
     }

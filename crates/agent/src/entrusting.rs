@@ -73,7 +73,7 @@ pub(crate) async fn serve<F: Future<Output = Response<Body>> + Send + 'static>(
     });
     let serving = async {
         if !speaks_h2 {
-            return http1().serve_connection(stream, service).await;
+            return http1().serve_connection(stream, service).with_upgrades().await;
         }
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder

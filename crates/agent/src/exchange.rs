@@ -49,8 +49,9 @@ pub(crate) async fn exchange(
         true => journal(dialer, destination).await?,
         false => None,
     };
-    // Nothing but an exchange has TLS at the relay.
-    if !is_https && journal.is_none() && (exchanges.are_refused() || may_wait || (has_body && !exchanges.are_known())) {
+    // An entrusted host's certificate is the relay's to check, if it does.
+    let is_doubtful = !is_https && (may_wait || (has_body && !exchanges.are_known()));
+    if journal.is_none() && (exchanges.are_refused() || is_doubtful) {
         return Ok(Exchanged::NotMade(request));
     }
     let (head, body) = request.into_parts();
@@ -77,9 +78,6 @@ pub(crate) async fn exchange(
         (Ok(came), _) => came,
         (Err(no), Some(continuation)) if no.is_lost(exchanges.are_known()) => continuation.go_on(0).await?,
         (Err(NoAnswer { over, .. }), _) => {
-            if over == Some(FlowError::Ended(codes::MALFORMED)) && is_https {
-                return Err(Failure::NotMade);
-            }
             if over == Some(FlowError::Ended(codes::MALFORMED)) {
                 // It may have been replaced by an older one.
                 exchanges.learn(false);

@@ -35,8 +35,6 @@ pub(crate) enum Failure {
     Untrusted,
     /// What answers there does not speak TLS.
     NoTls,
-    /// The relay makes no such request.
-    NotMade,
     /// The program's request broke off, or is malformed.
     NoRequest,
 }
@@ -94,7 +92,6 @@ impl Failure {
             Self::NoHttp => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
             Self::Untrusted => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
             Self::NoTls => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
-            Self::NotMade => (StatusCode::NOT_IMPLEMENTED, "http_request_denied"),
             Self::NoRequest => (StatusCode::BAD_REQUEST, "http_request_error"),
         }
     }
@@ -114,11 +111,10 @@ impl Failure {
             Self::Broken => "the connection broke off",
             Self::Unclear => "the relay was restarted, and nobody knows whether the web server has had this request",
             Self::NoHttp => "what answers there does not speak HTTP",
-            Self::Untrusted => "its certificate is not valid, or of nobody whom the relay believes (`hoop relay --ca`)",
-            Self::NoTls => "what answers there does not speak TLS",
-            Self::NotMade => {
-                "the relay makes no such request by https: an entrusted host has no WebSockets, and an older relay makes none"
+            Self::Untrusted => {
+                "its certificate is not valid, or of nobody who is believed here (`hoop relay --ca`, and `hoop agent --ca`)"
             }
+            Self::NoTls => "what answers there does not speak TLS",
             Self::NoRequest => "the request is malformed",
         }
     }
@@ -131,7 +127,7 @@ impl Failure {
             Self::NoName | Self::TimedOut => 4,
             Self::Refused => 5,
             Self::Unknown | Self::TooMany | Self::NoRelay | Self::Broken | Self::NoHttp | Self::NoRequest => 1,
-            Self::Unclear | Self::Untrusted | Self::NoTls | Self::NotMade => 1,
+            Self::Unclear | Self::Untrusted | Self::NoTls => 1,
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Requests for `http://` (RFC 9112 §3.2.2) that go over a connection of their own: those that ask for another protocol (`Upgrade`), and those that the relay does not make
-//! ([`crate::exchange`] is for all others).
+//! Requests (RFC 9112 §3.2.2) that go over a connection of their own: those that ask for another protocol (`Upgrade`), and those that the relay does not make
+//! ([`crate::exchange`] is for all others). To an entrusted host the agent speaks TLS itself.
 
 use crate::destination::Destination;
 use crate::failure::Failure;
 use crate::socket::UnderWay;
 use crate::tunnel::{Dialer, Dialled};
+use crate::upstream::Upstream;
 use bytes::Bytes;
-use hoop_endpoint::FlowStream;
 use hoop_http::{
     Body, Stop, Stoppable, UnclearLength, connection_options, end_hop, is_no_answer, limit_interim, settle_length,
     streamed,
 };
 use hoop_relay::exchange::via;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING, UPGRADE, VIA};
-use http::uri::PathAndQuery;
+use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
@@ -42,12 +42,21 @@ pub(crate) async fn forward(
     let mut status = flow.status();
     let mut builder = http1::Builder::new();
     builder.preserve_header_case(true).max_buf_size(HEAD_BYTES).max_headers(FIELDS);
-    let flow = Stoppable::new(flow);
-    let stop = flow.stop();
+    let (waiting, begun) = (dialer.clone(), Instant::now());
+    let upstream = if request.uri().scheme() == Some(&Scheme::HTTPS) {
+        let (host, tls) = (destination.host(), dialer.tls.clone().ok_or(Failure::NoTls)?);
+        tokio::select! {
+            secured = Upstream::secure(flow, &host, tls) => secured?,
+            () = dialer.connector.is_in_vain(begun) => return Err(Failure::NoRelay),
+        }
+    } else {
+        Upstream::Plain(flow)
+    };
+    let upstream = Stoppable::new(upstream);
+    let stop = upstream.stop();
     let (whole, answered) = oneshot::channel();
     let answer = Wanted { stop: stop.clone(), whole: Some(whole) };
-    let (mut sender, connection) = builder.handshake(TokioIo::new(flow)).await.map_err(|_| Failure::Broken)?;
-    let (waiting, begun) = (dialer.clone(), Instant::now());
+    let (mut sender, connection) = builder.handshake(TokioIo::new(upstream)).await.map_err(|_| Failure::Broken)?;
     let carrying = tokio::spawn(async move {
         tokio::select! {
             ended = connection.with_upgrades() => {
@@ -89,7 +98,7 @@ pub(crate) async fn forward(
         let origin = hyper::upgrade::on(&mut response);
         let (dialer, destination, under_way) = (dialer.clone(), destination.clone(), under_way.clone());
         tokio::spawn(async move {
-            let (Ok(program), Ok((flow, came))) = tokio::join!(program, switched(origin)) else { return };
+            let (Ok(program), Ok((upstream, came))) = tokio::join!(program, switched(origin)) else { return };
             // Its connection is over as one of HTTP.
             let Ok(listed) = carrying.await else { return };
             let mut program = TokioIo::new(program);
@@ -98,7 +107,7 @@ pub(crate) async fn forward(
                 _ = under_way.program_left() => false,
             };
             if passed {
-                dialer.carry(program, &under_way, &destination, Dialled { flow, listed }).await;
+                dialer.carry_over(program, &under_way, &destination, upstream, listed).await;
             }
         });
     }
@@ -110,9 +119,9 @@ pub(crate) async fn forward(
     Ok(Response::from_parts(parts, streamed(Whole { body, _sender: sender, answer, under_way: under_way.clone() })))
 }
 
-/// The flow after an answer 101, and what came with that.
-async fn switched(origin: OnUpgrade) -> hyper::Result<(FlowStream, Bytes)> {
-    let parts = origin.await?.downcast::<TokioIo<Stoppable<FlowStream>>>().expect("it was made of one");
+/// The connection after an answer 101, and what came with that.
+async fn switched(origin: OnUpgrade) -> hyper::Result<(Upstream, Bytes)> {
+    let parts = origin.await?.downcast::<TokioIo<Stoppable<Upstream>>>().expect("it was made of one");
     Ok((parts.io.into_inner().into_stream(), parts.read_buf))
 }
 

@@ -1,7 +1,7 @@
 //! A proxy on loopback whose connections are flows: an [`Agent`] takes what programs ask of it, by HTTP or SOCKS5, and a relay connects to where they
 //! want to go, or makes their requests. A connection outlives the network below it, as with `hoop run`, for each program that can use a proxy.
 //!
-//! Rooms, each importing only those before it: `owner`, `shares`, `guests`, `socket`, `destination`, `entrusted`, `authority`, `failure`, `socks`, `tunnel`, `tun`, `patient_report`, `local`, `patient`, `question`, `upload`, `exchange`, `forward`, `spoken`, `entrusting`, `proxy`, `agent`.
+//! Rooms, each importing only those before it: `owner`, `shares`, `guests`, `socket`, `destination`, `entrusted`, `authority`, `failure`, `socks`, `upstream`, `tunnel`, `tun`, `patient_report`, `local`, `patient`, `question`, `upload`, `exchange`, `forward`, `spoken`, `entrusting`, `proxy`, `agent`.
 
 mod agent;
 mod authority;
@@ -25,6 +25,7 @@ mod spoken;
 mod tun;
 mod tunnel;
 mod upload;
+mod upstream;
 
 pub use agent::{Agent, AgentConfig, AgentError, CONNECTIONS_MAX, DEFAULT_ADDRESS};
 pub use authority::{AuthorityError, AuthorityFile};

@@ -138,9 +138,6 @@ impl Proxy {
                 Exchanged::NotMade(request) => request,
             }
         };
-        if not_made.uri().scheme() == Some(&Scheme::HTTPS) {
-            return Err(Failure::NotMade);
-        }
         of_origin(forward(not_made, destination, &self.dialer, under_way).await?)
     }
 

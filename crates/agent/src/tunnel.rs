@@ -3,12 +3,14 @@
 use crate::destination::Destination;
 use crate::failure::Failure;
 use crate::socket::{Left, UnderWay};
+use crate::upstream::Upstream;
 use hoop_endpoint::{FlowError, FlowId, FlowMeter, FlowStream, Status, ended};
 use hoop_relay::FlowConnector;
 use hoop_relay::copy::copy_both;
 use hoop_relay::status::{Listed, Listing};
 use hoop_relay::upload::JournalId;
 use parking_lot::Mutex;
+use rustls::ClientConfig;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,6 +26,8 @@ pub(crate) struct Dialer {
     pub(crate) waits: bool,
     pub(crate) exchanges: Exchanges,
     pub(crate) uploads: tokio::sync::Mutex<Uploads>,
+    /// How it speaks TLS itself with hosts that are entrusted; none: no host is.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
 /// Whether the relay makes requests: one that is older carries connections alone.
@@ -138,17 +142,29 @@ impl Dialer {
     /// Carries a program's connection to its end, or until the program has gone. What it wrote is delivered, unless it has reset its connection.
     pub(crate) async fn carry(
         &self,
+        program: impl AsyncRead + AsyncWrite + Unpin,
+        under_way: &UnderWay,
+        destination: &Destination,
+        Dialled { flow, listed }: Dialled,
+    ) {
+        self.carry_over(program, under_way, destination, Upstream::Plain(flow), listed).await;
+    }
+
+    /// The same over what may be TLS.
+    pub(crate) async fn carry_over(
+        &self,
         mut program: impl AsyncRead + AsyncWrite + Unpin,
         under_way: &UnderWay,
         destination: &Destination,
-        Dialled { mut flow, listed: _listed }: Dialled,
+        mut upstream: Upstream,
+        _listed: Listed,
     ) {
         under_way.begins();
-        let (begun, meter, status) = (Instant::now(), flow.meter(), flow.status());
+        let (begun, meter, status) = (Instant::now(), upstream.flow().meter(), upstream.flow().status());
         let carried = async {
-            copy_both(&mut program, &mut flow).await?;
+            copy_both(&mut program, &mut upstream).await?;
             under_way.ends();
-            flow.finished().await
+            upstream.flow().finished().await
         };
         let left = async {
             if under_way.program_left().await == Left::Closed {
@@ -160,7 +176,7 @@ impl Dialer {
             // A flow of which one way has ended is not reset by itself.
             () = left => {
                 if under_way.has_ended() {
-                    flow.reset(ended::GIVEN_UP);
+                    upstream.reset(ended::GIVEN_UP);
                 }
                 return;
             }
@@ -169,13 +185,13 @@ impl Dialer {
         };
         let Err(error) = carried else { return };
         tracing::debug!(%error, %destination, "a carried connection broke off");
-        self.say_over(destination, &flow, FlowError::of(&error));
+        self.say_over(destination, upstream.flow(), FlowError::of(&error));
         if under_way.has_ended() {
             tokio::select! {
                 () = outlives(&meter, &status, under_way) => {}
                 () = self.connector.is_in_vain(begun) => {}
             }
-            flow.reset(ended::GIVEN_UP);
+            upstream.reset(ended::GIVEN_UP);
         }
     }
 

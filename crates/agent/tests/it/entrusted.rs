@@ -369,17 +369,114 @@ async fn an_authority_is_believed_for_its_hosts_alone() {
 }
 
 #[tokio::test]
-async fn an_old_relay_says_that_it_makes_no_such_request() {
+async fn with_an_old_relay_the_agent_speaks_tls_itself() {
     let folder = tempfile::tempdir().unwrap();
+    let origin = Origin::default();
+    let to = origin.listen(Ca::new(folder.path()).tls("localhost", &["h2", "http/1.1"], |_| {})).await;
     let (introduction, relay, asked) = crate::house::old_relay(folder.path()).await;
-    let entrusted = vec!["localhost:8443".parse().unwrap()];
+    let host = format!("localhost:{}", to.port());
+    let entrusted = vec![host.parse().unwrap()];
     let house = House::by(folder, (introduction, relay), |config| config.entrusted = entrusted).await;
-    let answer = house.says(&get("https://localhost:8443/")).await;
-    assert!(answer.starts_with("HTTP/1.1 501 ") && answer.contains("hoop; error=http_request_denied"), "{answer}");
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    for path in ["/one", "/two"] {
+        let answer = house.says(&get(&format!("https://{host}{path}"))).await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&format!("hello {path}")), "{answer}");
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "it is not asked again");
     let mut program = house.program().await;
     program.write_all(b"GET https://other.example/ HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     assert!(head(&mut program).await.starts_with("HTTP/1.1 501 "));
+}
+
+/// A web server that switches to another protocol, in which it says what was said. It breaks off after `bye`.
+async fn switching(tls: TlsAcceptor) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let tls = tls.clone();
+            tokio::spawn(async move {
+                let Ok(mut stream) = tls.accept(stream).await else { return };
+                let mut asked = Vec::new();
+                while !asked.ends_with(b"\r\n\r\n") {
+                    asked.push(stream.read_u8().await.unwrap());
+                }
+                let asked = String::from_utf8(asked).unwrap().to_lowercase();
+                assert!(
+                    asked.contains("upgrade: websocket\r\n") && asked.contains("connection: upgrade\r\n"),
+                    "{asked}"
+                );
+                assert!(
+                    asked.starts_with("get /chat http/1.1\r\n") && asked.contains("\r\nhost: localhost:"),
+                    "{asked}"
+                );
+                let answer =
+                    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nfirst";
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                let mut said = [0; 3];
+                while stream.read_exact(&mut said).await.is_ok() && &said != b"bye" {
+                    stream.write_all(&said).await.unwrap();
+                }
+                if &said == b"bye" {
+                    stream.get_ref().0.set_zero_linger().unwrap();
+                }
+                drop(stream);
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_websocket_to_an_entrusted_host_goes_through() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = switching(Ca::new(folder.path()).tls("localhost", &["h2", "http/1.1"], |_| {})).await;
+    let introduced = relay(folder.path()).await;
+    let host = format!("localhost:{}", to.port());
+    let (authority, certificate) = AuthorityFile::new("test", &[host.parse().unwrap()], AuthorityFile::now()).unwrap();
+    let house = House::by(folder, introduced, |config| config.authority = Some(authority)).await;
+    let asks = |target: &str| {
+        format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    };
+    let mut plain = house.program().await;
+    plain.write_all(asks(&format!("https://{host}/chat")).as_bytes()).await.unwrap();
+    talk(&mut plain).await;
+    let mut browser = browse(&house, &host, "localhost", &trusting(&certificate, &["http/1.1"])).await.unwrap();
+    browser.write_all(asks("/chat").as_bytes()).await.unwrap();
+    talk(&mut browser).await;
+}
+
+/// Talks to a server that has switched, until that breaks off.
+async fn talk(stream: &mut (impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin)) {
+    let head = head(stream).await.to_lowercase();
+    assert!(head.starts_with("http/1.1 101") && head.contains("upgrade: websocket\r\n"), "{head}");
+    stream.write_all(b"and").await.unwrap();
+    let mut came = [0; 8];
+    stream.read_exact(&mut came).await.unwrap();
+    assert_eq!(&came, b"firstand");
+    stream.write_all(b"bye").await.unwrap();
+    let mut rest = Vec::new();
+    assert!(stream.read_to_end(&mut rest).await.is_err(), "it broke off, and did not end");
+}
+
+#[tokio::test]
+async fn a_websocket_goes_to_nobody_whom_the_agent_does_not_believe() {
+    let folder = tempfile::tempdir().unwrap();
+    let ca = Ca::new(folder.path());
+    let other = switching(ca.tls("other.example", &["http/1.1"], |_| {})).await;
+    let no_tls = crate::house::echo().await;
+    let introduced = relay(folder.path()).await;
+    let hosts = [other, no_tls].map(|to| format!("localhost:{}", to.port()));
+    let entrusted = hosts.iter().map(|host| host.parse().unwrap()).collect();
+    let house = House::by(folder, introduced, |config| config.entrusted = entrusted).await;
+    for (host, error) in hosts.iter().zip(["tls_certificate_error", "tls_protocol_error"]) {
+        let asked = format!(
+            "GET https://{host}/ HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        );
+        let mut program = house.program().await;
+        program.write_all(asked.as_bytes()).await.unwrap();
+        let answer = head(&mut program).await;
+        assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains(error), "{answer}");
+    }
 }
 
 /// A web server that sends this without end once it was asked. What it could send before its connection was cut off, in bytes.

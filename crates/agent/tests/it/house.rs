@@ -131,6 +131,7 @@ impl House {
             users: vec![],
             entrusted: vec![],
             authority: None,
+            ca: ca(folder.path()),
             patient: None,
             runs: None,
             tun: None,
@@ -169,7 +170,7 @@ impl House {
 }
 
 /// Reads a head, byte by byte: what follows it stays.
-pub async fn head(stream: &mut TcpStream) -> String {
+pub async fn head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(timeout(Duration::from_secs(20), stream.read_u8()).await.expect("a head comes").unwrap());

@@ -457,6 +457,7 @@ async fn it_listens_for_this_machine_alone() {
         waits: false,
         entrusted: vec![],
         authority: None,
+        ca: vec![],
         users: vec![],
         patient: None,
         runs: None,

@@ -71,6 +71,10 @@ pub struct AgentFlags {
     #[cfg(feature = "device")]
     #[command(flatten)]
     patient: patient::Flags,
+    /// Trust the certificates in this PEM file, in addition to the system's
+    #[cfg(not(feature = "device"))]
+    #[arg(long, value_name = "FILE")]
+    ca: Vec<PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -133,6 +137,10 @@ fn serve(flags: AgentFlags) -> Result<Exit, Failure> {
         users: flags.serve_user,
         entrusted: flags.entrust,
         authority,
+        #[cfg(feature = "device")]
+        ca: flags.patient.ca().to_vec(),
+        #[cfg(not(feature = "device"))]
+        ca: flags.ca,
         #[cfg(feature = "device")]
         patient: flags.patient.config()?,
         #[cfg(not(feature = "device"))]

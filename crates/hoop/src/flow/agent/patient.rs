@@ -6,6 +6,7 @@ use clap::Args;
 use hoop_agent::{PatientConfig, PatientUrl};
 use hoop_client::ClientConfig;
 use hoop_http::Clock;
+use std::path::PathBuf;
 
 #[derive(Args)]
 #[command(next_help_heading = "Patient uploads")]
@@ -24,6 +25,11 @@ pub struct Flags {
 }
 
 impl Flags {
+    /// Authorities that are believed besides the system's.
+    pub fn ca(&self) -> &[PathBuf] {
+        &self.network.ca
+    }
+
     /// None: no upload is patient.
     pub fn config(self) -> Result<Option<PatientConfig>, Failure> {
         if self.patient.is_empty() {
