@@ -105,18 +105,23 @@ pub fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
 /// What the path and the headers of a `PUT` say of its part.
 pub fn part(id: &str, headers: &HeaderMap) -> Result<Part, Problem> {
     let id: UploadId = id.parse().map_err(|error| Problem::new(Code::RequestInvalid, error).field("id"))?;
-    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let range = text(header::CONTENT_RANGE)
+    let text = |name: header::HeaderName, written: &'static str| {
+        let mut values = headers.get_all(name).iter();
+        let value = values.next().and_then(|value| value.to_str().ok());
+        let twice = || Problem::new(Code::RequestInvalid, format!("{written} is there twice")).field(written);
+        values.next().map_or(Ok(value), |_| Err(twice()))
+    };
+    let range = text(header::CONTENT_RANGE, "Content-Range")?
         .ok_or_else(|| Problem::new(Code::RangeInvalid, "Content-Range is missing").field("Content-Range"))?
         .parse::<ContentRange>()
         .map_err(|error| Problem::new(Code::RangeInvalid, error).field("Content-Range"))?;
-    let prelude = match text(wire::PRELUDE) {
+    let prelude = match text(wire::PRELUDE, "Hoop-Prelude")? {
         Some(prelude) => Some(
             Prelude::from_header(prelude)
                 .map_err(|error| Problem::new(Code::BodyNotSealed, error).field("Hoop-Prelude"))?,
         ),
         // A boolean of RFC 9651 §3.3.6.
-        None if text(wire::EARLY).map(str::trim) == Some("?1") => None,
+        None if text(wire::EARLY, "Hoop-Early")?.map(str::trim) == Some("?1") => None,
         None => return Err(Problem::new(Code::RequestInvalid, "Hoop-Prelude is missing").field("Hoop-Prelude")),
     };
     Ok(Part { id, range, prelude })

@@ -284,6 +284,11 @@ async fn ranges_that_are_malformed_off_the_grid_or_past_the_end_are_refused() {
         .header("content-range", "bytes 0-9/10")
         .header("hoop-prelude", "!!!");
     refused(&send(gateway.address, bad_prelude, full("x")).await, 422, "body-not-sealed", "Hoop-Prelude");
+    let range = format!("bytes 0-{}/{total}", total - 1);
+    for (field, value) in [("Content-Range", range.clone()), ("Hoop-Prelude", prelude_header(&sealed(2, 10, LATER)))] {
+        let twice = put_request(NOWHERE, &z, &range).header(field, value);
+        refused(&send(gateway.address, twice, full(z.clone())).await, 400, "request-invalid", field);
+    }
     assert_eq!(head(gateway.address, id_of(&z)).await.status, 404, "nothing of it was kept");
 }
 

@@ -322,7 +322,11 @@ fn content_length(headers: &HeaderMap) -> Result<u64, Problem> {
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, Problem> {
-    let missing = |detail: &str| Problem::new(Code::RangeInvalid, detail).field(name);
-    let value = headers.get(name).ok_or_else(|| missing("the header is missing"))?;
-    value.to_str().map_err(|_| missing("the header is not text"))
+    let wrong = |detail: &str| Problem::new(Code::RangeInvalid, detail).field(name);
+    let mut values = headers.get_all(name).iter();
+    let value = values.next().ok_or_else(|| wrong("the header is missing"))?;
+    if values.next().is_some() {
+        return Err(wrong("the header is there twice"));
+    }
+    value.to_str().map_err(|_| wrong("the header is not text"))
 }

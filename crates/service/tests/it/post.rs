@@ -135,6 +135,8 @@ async fn a_range_that_means_nothing_is_refused_and_changes_nothing() {
     assert_eq!(put(&whole, &changed).await, (400, "range-invalid".into()), "the body contradicts its header");
     let missing = [("Content-Range", whole.as_str())];
     assert_eq!(sidecar.send("PUT", &path, &missing, &sealed.z).await.problem(), (400, "range-invalid".into()));
+    let twice = [("Content-Range", whole.as_str()), ("Hoop-Prelude", &header), ("Hoop-Prelude", &header)];
+    assert_eq!(sidecar.send("PUT", &path, &twice, &sealed.z).await.problem(), (400, "range-invalid".into()));
     let chunked = [("Transfer-Encoding", "chunked")];
     let reply = sidecar.send("POST", "/hoop/post", &chunked, b"0\r\n\r\n").await;
     assert_eq!(reply.problem(), (411, "length-required".into()));
