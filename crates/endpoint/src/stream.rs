@@ -264,6 +264,14 @@ impl FlowStream {
     pub async fn write_chunk(&mut self, bytes: Bytes) -> io::Result<()> {
         self.write.write_chunk(bytes).await
     }
+
+    /// As [`FlowWriter::wanted`], for who polls.
+    ///
+    /// # Errors
+    /// As writing.
+    pub fn poll_wanted(&mut self, cx: &Context<'_>) -> Poll<io::Result<u64>> {
+        self.flow().poll_wanted(cx).map_err(Into::into)
+    }
 }
 
 impl FlowReader {

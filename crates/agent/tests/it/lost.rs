@@ -236,6 +236,17 @@ async fn what_a_slow_program_does_not_want_yet_is_on_the_relays_disk_and_not_in_
 }
 
 #[tokio::test]
+async fn what_a_tunnels_program_does_not_want_yet_takes_no_memory_of_the_relay() {
+    let (relayed, _cable, metrics) = cabled().await;
+    let to = origin(|mut stream| async move { while stream.write_all(&[7; 1 << 16]).await.is_ok() {} }).await;
+    let mut program = relayed.house.tunnel(&to.to_string()).await;
+    read(&mut program, 8 << 20).await;
+    until_told(metrics, "hoop_relay_held_bytes 0").await;
+    until_told(metrics, "hoop_relay_flows 1").await;
+    assert!(read(&mut program, LEN).await.iter().all(|byte| *byte == 7));
+}
+
+#[tokio::test]
 async fn what_a_program_gives_up_while_the_device_is_away_does_not_stay_at_the_relay() {
     let (relayed, cable, metrics) = cabled().await;
     let origin = Origin::new(body(3), false);

@@ -5,8 +5,11 @@ use crate::codes;
 use crate::copy::copy_both;
 use crate::wire::{CONNECT, MADE, TCP};
 use hoop_endpoint::{FlowError, FlowStream, Status, ended};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::sync::watch;
 
 /// How long a destination has to take the rest of what a device wrote who has gone: at most a window, and what the kernel holds.
@@ -37,8 +40,9 @@ pub(crate) async fn carry(mut flow: FlowStream, egress: &Egress) {
             if is_awaited && flow.write_all(&[MADE]).await.is_err() {
                 return;
             }
+            let mut wanted = Wanted(&mut flow);
             let copied = tokio::select! {
-                copied = copy_both(&mut flow, &mut connection) => copied,
+                copied = copy_both(&mut wanted, &mut connection) => copied,
                 // Where the connection takes nothing and gives nothing, nobody would look at the flow.
                 () = is_given_up(&mut status) => {
                     connection.resets_by_drop();
@@ -62,6 +66,31 @@ pub(crate) async fn carry(mut flow: FlowStream, egress: &Egress) {
     };
     egress.ended(name.device, code);
     flow.reset(code);
+}
+
+/// A flow that takes no more than its device wants. The rest waits in the kernel, which holds its sender up.
+struct Wanted<'a>(&'a mut FlowStream);
+
+impl AsyncRead for Wanted<'_> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Wanted<'_> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        let wanted = ready!(self.0.poll_wanted(context))?;
+        let from = &from[..from.len().min(usize::try_from(wanted).unwrap_or(usize::MAX))];
+        Pin::new(&mut *self.0).poll_write(context, from)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_shutdown(context)
+    }
 }
 
 /// Returns when a flow is over before both ends have said all, or has been over for as long as its connection may go on without it.
