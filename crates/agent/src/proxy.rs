@@ -12,7 +12,7 @@ use crate::patient::Patient;
 use crate::socket::{ProgramSocket, UnderWay};
 use crate::spoken::http1;
 use crate::tunnel::{Dialer, Dialled};
-use hoop_http::{Body, empty};
+use hoop_http::{Body, empty, end_hop};
 use hoop_units::UnixTime;
 use http::header::{HeaderMap, TRANSFER_ENCODING};
 use http::uri::Scheme;
@@ -134,7 +134,11 @@ impl Proxy {
             request
         } else {
             match exchange(request, destination, deadline, &self.dialer, under_way).await? {
-                Exchanged::Answered(response) => return of_origin(response),
+                Exchanged::Answered(mut response) => {
+                    // A relay takes them out itself.
+                    end_hop(response.headers_mut());
+                    return of_origin(response);
+                }
                 Exchanged::NotMade(request) => request,
             }
         };

@@ -1,6 +1,7 @@
 //! Requests that the relay makes for a device, to origins that do as they should and to those that do not.
 
-use crate::house::{House, head, old_relay, origin};
+use crate::house::{House, head, odd_relay, old_relay, origin};
+use hoop_relay::exchange;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -216,6 +217,42 @@ async fn an_origin_does_not_speak_as_the_agent() {
         assert_eq!(told, of_others, "{came}");
         assert!(!came.contains("nextnonce"), "{came}");
     }
+}
+
+/// A relay takes them out of what web servers say.
+#[tokio::test]
+async fn a_relay_does_not_speak_as_the_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    let introduced = odd_relay(folder.path(), |flow| {
+        tokio::spawn(async move {
+            let (mut reader, mut writer) = flow.into_split();
+            let _ = exchange::read_head(&mut reader).await;
+            let spoken = [
+                ("proxy-authenticate", "Basic realm=\"x\""),
+                ("proxy-authentication-info", "nextnonce=\"x\""),
+                ("proxy-status", "hoop; error=x"),
+                ("trailer", "x"),
+                ("content-length", "2"),
+                ("x-kept", "y"),
+            ];
+            let fields =
+                spoken.into_iter().fold(http::Response::builder(), |head, (name, value)| head.header(name, value));
+            let mut section = Vec::new();
+            hoop_head::encode_response(&fields.body(()).unwrap().into_parts().0, &mut section).unwrap();
+            exchange::put(&section, &mut writer).await.unwrap();
+            writer.write_all(b"hi").await.unwrap();
+            writer.shutdown().await.unwrap();
+            let _ = writer.finished().await;
+        });
+    })
+    .await;
+    let house = House::by(folder, introduced, |_| {}).await;
+    let came = house.says("GET http://web.example/ HTTP/1.1\r\nHost: web.example\r\nConnection: close\r\n\r\n").await;
+    let (head, body) = came.split_once("\r\n\r\n").unwrap();
+    let fields: Vec<_> = head.lines().skip(1).map(|line| line.split_once(": ").unwrap()).collect();
+    let others = fields.iter().filter(|(name, _)| !["Date", "Connection", "Content-Length"].contains(name));
+    assert_eq!(others.collect::<Vec<_>>(), [&("X-Kept", "y")], "{came}");
+    assert_eq!(body, "hi");
 }
 
 /// A crowd of them would keep the relay's cores from all devices.

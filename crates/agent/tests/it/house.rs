@@ -2,7 +2,7 @@
 
 use hoop_agent::{Agent, AgentConfig};
 use hoop_carrier::Listener;
-use hoop_endpoint::{Server, ServerConfig};
+use hoop_endpoint::{FlowStream, Server, ServerConfig};
 use hoop_relay::copy::copy_both;
 use hoop_relay::{
     Allowed, CacheConfig, Introduction, NetworkPath, Relay, RelayConfig, ShareLimits, StoreConfig, introduce,
@@ -64,6 +64,21 @@ fn ca(folder: &Path) -> Vec<PathBuf> {
 
 /// A relay from before exchanges: it carries connections alone, and counts the exchanges that it was asked for.
 pub async fn old_relay(folder: &Path) -> (Introduction, JoinHandle<()>, Arc<AtomicUsize>) {
+    let asked = Arc::<AtomicUsize>::default();
+    let counted = asked.clone();
+    let refuse = move |flow: FlowStream| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        flow.reset(codes::MALFORMED);
+    };
+    let (introduction, relay) = odd_relay(folder, refuse).await;
+    (introduction, relay, asked)
+}
+
+/// A relay that carries connections, and does this with what it is asked for besides.
+pub async fn odd_relay(
+    folder: &Path,
+    exchange: impl Fn(FlowStream) + Send + 'static,
+) -> (Introduction, JoinHandle<()>) {
     let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let devices = folder.join("devices.toml");
     let key = PrivateKeyDer::try_from(signed.signing_key.serialize_der()).unwrap();
@@ -72,8 +87,7 @@ pub async fn old_relay(folder: &Path) -> (Introduction, JoinHandle<()>, Arc<Atom
     let to = format!("localhost:{}", listener.local_address().port());
     let mut introduction = introduce(&devices, &to, Some(signed.cert.pem())).unwrap();
     introduction.addresses = vec![[127, 0, 0, 1].into()];
-    let asked = Arc::<AtomicUsize>::default();
-    let (counted, server) = (asked.clone(), Server::new(ServerConfig::new(Arc::new(Devices::open(&devices).unwrap()))));
+    let server = Server::new(ServerConfig::new(Arc::new(Devices::open(&devices).unwrap())));
     let running = tokio::spawn(async move {
         loop {
             tokio::select! {
@@ -84,15 +98,12 @@ pub async fn old_relay(folder: &Path) -> (Introduction, JoinHandle<()>, Arc<Atom
                         let _ = copy_both(&mut flow, &mut connection).await;
                         let _ = flow.finished().await;
                     })),
-                    None => {
-                        counted.fetch_add(1, Ordering::SeqCst);
-                        flow.reset(codes::MALFORMED);
-                    }
+                    None => exchange(flow),
                 },
             }
         }
     });
-    (introduction, running, asked)
+    (introduction, running)
 }
 
 /// An agent, and what it tells people. It stops with this.
