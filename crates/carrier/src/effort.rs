@@ -39,8 +39,8 @@ pub(crate) const SHUNNED: Duration = Duration::from_secs(60);
 /// Addresses that are shunned at once, some 40 bytes each. Of more, any makes way.
 const SHUNNED_MAX: usize = 4_096;
 
-/// Says whether a connection may go on that has taken so much since it was asked last.
-type Judge = Box<dyn FnMut(Duration) -> bool + Send>;
+/// Says whether a connection may go on that has taken so much since it was judged last; none: it is looked at, as each time that it has worked.
+type Judge = Box<dyn FnMut(Option<Duration>) -> bool + Send>;
 
 /// Who judges a connection. Without a judge it ends.
 #[derive(Default)]
@@ -58,19 +58,19 @@ impl fmt::Debug for Effort {
 impl Effort {
     /// The handshake is under way. If it takes too much, this is called, and the connection's task ends.
     pub(crate) fn handshake(&self, mut is_too_much: impl FnMut() + Send + 'static) {
-        *self.judge.lock() = Some(Box::new(move |_| {
-            is_too_much();
-            false
+        *self.judge.lock() = Some(Box::new(move |spent| {
+            spent.iter().for_each(|_| is_too_much());
+            spent.is_none()
         }));
     }
 
-    /// The handshake has ended well. The judge gets what the connection has taken, and the connection's task goes on if it returns true.
-    pub(crate) fn judge_by(&self, judge: impl FnMut(Duration) -> bool + Send + 'static) {
+    /// The handshake has ended well. The judge gets what the connection has taken, or nothing where it is to look at it. The connection's task goes on if it returns true.
+    pub(crate) fn judge_by(&self, judge: impl FnMut(Option<Duration>) -> bool + Send + 'static) {
         *self.judge.lock() = Some(Box::new(judge));
         self.has_shaken_hands.store(true, Ordering::Relaxed);
     }
 
-    fn may_go_on(&self, spent: Duration) -> bool {
+    fn may_go_on(&self, spent: Option<Duration>) -> bool {
         self.judge.lock().as_mut().is_some_and(|judge| judge(spent))
     }
 }
@@ -78,6 +78,15 @@ impl Effort {
 /// Whether so many datagrams may take so much.
 pub(crate) fn is_fair(spent: Duration, datagrams: u64) -> bool {
     spent <= PER_DATAGRAM.saturating_mul(u32::try_from(datagrams).unwrap_or(u32::MAX))
+}
+
+/// Frames about connection ids that a client may send besides one for each of its datagrams. quinn-proto 0.11 tells the endpoint of each, also of an id that was retired before, and the
+/// endpoint's list of that has no bound: a packet may have 700 of them (RFC 9000 §19.15, §19.16).
+const ID_FRAMES: u64 = 64;
+
+/// Whether a client has sent so many frames about connection ids, in so many datagrams, that they are there to be worked on.
+pub(crate) const fn is_flood(id_frames: u64, datagrams: u64) -> bool {
+    id_frames > datagrams.saturating_add(ID_FRAMES)
 }
 
 /// A connection's task, measured.
@@ -107,11 +116,9 @@ impl<D: Future<Output = ()> + Unpin> Future for Measured<D> {
         let polled = Pin::new(&mut self.driver).poll(cx);
         self.spent += taken().saturating_sub(begun);
         let most = if has_shaken_hands { JUDGED_EVERY } else { HANDSHAKE_MAX };
-        if polled.is_pending() && self.spent >= most {
-            let spent = std::mem::take(&mut self.spent);
-            if !self.effort.may_go_on(spent) {
-                return Poll::Ready(());
-            }
+        let spent = (self.spent >= most).then(|| std::mem::take(&mut self.spent));
+        if polled.is_pending() && (spent.is_some() || has_shaken_hands) && !self.effort.may_go_on(spent) {
+            return Poll::Ready(());
         }
         polled
     }
@@ -207,7 +214,8 @@ mod tests {
     #[tokio::test]
     async fn who_takes_more_than_its_datagrams_are_worth_is_ended_and_others_go_on() {
         let mut asked = 0;
-        let judge = move |spent| {
+        let judge = move |spent: Option<Duration>| {
+            let Some(spent) = spent else { return true };
             asked += 1;
             // A thousand datagrams the first time, and ten after that.
             is_fair(spent, if asked == 1 { 1_000 } else { 10 })
@@ -216,6 +224,14 @@ mod tests {
         assert!((2..=200).contains(&turns), "{turns}");
         assert!(is_fair(Duration::from_micros(1_500), 10) && !is_fair(Duration::from_micros(1_501), 10));
         assert!(!is_fair(JUDGED_EVERY, 0) && is_fair(JUDGED_EVERY, u64::MAX));
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_frames_about_connection_ids_is_seen_as_soon_as_it_was_worked_on() {
+        let turns = works_until_ended(|effort| effort.judge_by(|spent| spent.is_some())).await;
+        assert_eq!(turns, 1);
+        // Who moves a hundred times retires an id each time, in a packet of its own.
+        assert!(!is_flood(100, 100) && !is_flood(64, 0) && is_flood(700, 1) && is_flood(22_400, 32));
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@
 
 use crate::congestion::Congestion;
 use crate::datagrams::FIRST_PACKET_MAX;
-use crate::effort::{SHUNNED, Shunned, is_fair};
+use crate::effort::{SHUNNED, Shunned, is_fair, is_flood};
 use crate::lingering::{Drivers, Lingering, OfUse, There};
 use crate::peers::{Peers, Place};
 use crate::resets::ResetKey;
@@ -505,19 +505,27 @@ struct Judging {
 impl Judging {
     /// A connection that takes too much for its datagrams is closed, and its address shunned. A stranger's is so once it is judged
     /// within a minute: his datagrams may be made up to pay for others, and to become known takes a few milliseconds.
-    fn into_judge(mut self, is_known: Arc<AtomicBool>) -> impl FnMut(Duration) -> bool + Send + 'static {
+    fn into_judge(mut self, is_known: Arc<AtomicBool>) -> impl FnMut(Option<Duration>) -> bool + Send + 'static {
         move |spent| {
-            let connection = self.carrier.upgrade().map(|sending| sending.connection().clone());
+            let sending = self.carrier.upgrade();
+            let connection = sending.as_ref().map(|sending| sending.connection());
             let Some(connection) = connection.filter(|connection| connection.close_reason().is_none()) else {
                 // It takes little to end.
-                return false;
+                return spent.is_none();
             };
             let stats = connection.stats();
+            let id_frames = stats.frame_rx.retire_connection_id + stats.frame_rx.new_connection_id;
+            let is_flood = is_flood(id_frames, stats.udp_rx.datagrams);
+            let spent = match spent {
+                Some(spent) => spent,
+                None if is_flood => Duration::ZERO,
+                None => return true,
+            };
             let datagrams = stats.udp_rx.datagrams + stats.udp_tx.datagrams;
             let handled = datagrams - std::mem::replace(&mut self.datagrams, datagrams);
             let since = std::mem::replace(&mut self.since, Instant::now());
             let is_busy = since.elapsed() < SHUNNED;
-            if (is_busy && !is_known.load(Ordering::Relaxed)) || !is_fair(spent, handled) {
+            if is_flood || (is_busy && !is_known.load(Ordering::Relaxed)) || !is_fair(spent, handled) {
                 self.shunned.add(self.peer);
                 connection.close(EXCESSIVE, b"");
             }
