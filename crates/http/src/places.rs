@@ -244,6 +244,11 @@ impl Place {
         self.0.sign.awaits(self.0.places.now(), true);
     }
 
+    /// Its client has begun a handshake of TLS: for the rest of that it has more time than who has said nothing, since it takes a way there and back.
+    pub(crate) fn shakes_hands(&self) {
+        self.0.sign.shakes_hands(self.0.places.now());
+    }
+
     /// Its client is waited for to take what goes to it.
     pub fn awaits_reader(&self) {
         self.0.sign.awaits(self.0.places.now(), false);

@@ -242,7 +242,7 @@ impl Server {
                 };
                 held.place().into_iter().for_each(Place::awaits);
                 // Boxed, so that no connection keeps room for it.
-                let shaking = Box::pin(shake_hands(stream, peer.address.ip(), tls, &turns));
+                let shaking = Box::pin(shake_hands(stream, peer.address.ip(), tls, &turns, held.place()));
                 let shaken = tokio::select! {
                     shaken = tokio::time::timeout(limits.handshake_timeout, shaking) => shaken,
                     () = held.makes_way() => return,
@@ -309,8 +309,10 @@ async fn shake_hands(
     client: IpAddr,
     tls: Arc<ServerConfig>,
     turns: &Turns,
+    place: Option<&Place>,
 ) -> io::Result<TlsStream<SharedStream>> {
     let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+    place.into_iter().for_each(Place::shakes_hands);
     let rest = async move {
         // Whoever has reset the connection meanwhile costs no signature.
         match hello.io.direct().take_error()? {
@@ -483,7 +485,9 @@ fn keeps_alive<B>(request: &Request<B>) -> bool {
 mod tests {
     use super::*;
     use crate::{full, shutdown};
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+    use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 
     #[tokio::test]
     async fn a_connection_rests_so_long_however_long_its_answer_took() {
@@ -561,9 +565,8 @@ mod tests {
         serving.await.unwrap();
     }
 
-    /// They came first, and their ClientHellos are all there before the server begins.
-    #[tokio::test]
-    async fn an_address_with_many_handshakes_has_another_wait_for_few_of_them() {
+    /// TLS of a server that is `localhost`, and of a client that believes it.
+    fn tls() -> (Arc<ServerConfig>, Arc<rustls::ClientConfig>) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -573,12 +576,83 @@ mod tests {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(made.cert.der().clone()).unwrap();
         let trust = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let trust = Arc::new(trust.unwrap().with_root_certificates(roots).with_no_client_auth());
-        let name = || "localhost".try_into().unwrap();
+        let trust = trust.unwrap().with_root_certificates(roots).with_no_client_auth();
+        (Arc::new(config), Arc::new(trust))
+    }
+
+    fn name() -> rustls::pki_types::ServerName<'static> {
+        "localhost".try_into().unwrap()
+    }
+
+    async fn connect_from(from: [u8; 4], to: SocketAddr) -> TcpStream {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        socket.connect(to).await.unwrap()
+    }
+
+    /// A connection on which nothing comes before that.
+    struct Late(TcpStream, Pin<Box<tokio::time::Sleep>>);
+
+    impl AsyncRead for Late {
+        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            if !self.1.is_elapsed() {
+                std::task::ready!(self.1.as_mut().poll(cx));
+            }
+            Pin::new(&mut self.0).poll_read(cx, into)
+        }
+    }
+
+    impl tokio::io::AsyncWrite for Late {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+            Pin::new(&mut self.0).poll_write(cx, from)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_shutdown(cx)
+        }
+    }
+
+    #[tokio::test]
+    async fn who_shakes_hands_over_a_long_way_does_not_make_way_for_who_says_nothing() {
+        let (config, trust) = tls();
+        let limits = ServerLimits { crowd: Some(Crowd::of_few(8)), ..ServerLimits::default() };
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), Some(config), limits).await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), shutdown());
+        let serving = tokio::spawn(server.run(|_, _| async { Response::new(full("answered")) }, stopped));
+        let far =
+            Late(connect_from([127, 7, 0, 1], address).await, Box::pin(tokio::time::sleep(Duration::from_millis(400))));
+        let shaking = tokio::spawn(tokio_rustls::TlsConnector::from(trust).connect(name(), far));
+        let silent = async {
+            let mut held = Vec::new();
+            for n in 0..=60 {
+                held.push(connect_from([127, 8, n, 1], address).await);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            held
+        };
+        let _held = silent.await;
+        let shaken = tokio::time::timeout(Duration::from_secs(30), shaking).await.unwrap().unwrap();
+        let mut far = shaken.unwrap();
+        far.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        let _ = far.read_to_string(&mut answer).await;
+        assert!(answer.ends_with("answered"), "{answer}");
+        stop.trigger();
+        serving.await.unwrap();
+    }
+
+    /// They came first, and their ClientHellos are all there before the server begins.
+    #[tokio::test]
+    async fn an_address_with_many_handshakes_has_another_wait_for_few_of_them() {
+        let (config, trust) = tls();
         let mut hello = Vec::new();
         rustls::ClientConnection::new(trust.clone(), name()).unwrap().write_tls(&mut hello).unwrap();
 
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), Some(Arc::new(config)), ServerLimits::default());
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), Some(config), ServerLimits::default());
         let server = server.await.unwrap();
         let (address, (stop, stopped)) = (server.address(), shutdown());
         let mut strangers = Vec::new();
@@ -587,9 +661,7 @@ mod tests {
             stranger.write_all(&hello).await.unwrap();
             strangers.push(stranger);
         }
-        let other = tokio::net::TcpSocket::new_v4().unwrap();
-        other.bind("127.0.7.1:0".parse().unwrap()).unwrap();
-        let other = other.connect(address).await.unwrap();
+        let other = connect_from([127, 0, 7, 1], address).await;
         let serving = tokio::spawn(server.run(|_, _| async { Response::new(full("answered")) }, stopped));
         let shaken = tokio_rustls::TlsConnector::from(trust).connect(name(), other);
         let mut other = tokio::time::timeout(Duration::from_secs(30), shaken).await.unwrap().unwrap();

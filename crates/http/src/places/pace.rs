@@ -98,6 +98,11 @@ impl Sign {
         pace.is_for_more |= is_for_more;
     }
 
+    /// Its client has begun to shake hands, and is waited for until what was answered has gone there and more has come back.
+    pub(super) fn shakes_hands(&self, now: Duration) {
+        *self.pace() = Pace { since: Some(now), is_for_more: true, left: micros(AHEAD) };
+    }
+
     pub(super) fn goes_on(&self) {
         let mut pace = self.pace();
         *pace = Pace { since: None, is_for_more: false, left: pace.left.max(micros(BY_LEAVE)) };

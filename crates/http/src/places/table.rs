@@ -37,6 +37,9 @@ const AT_ONCE: u32 = 32;
 /// Whoever is known for having had to make way counts for so many: one in 50 ms. A crowd that comes again and again would otherwise keep a core busy with nothing but that.
 const KNOWN_COUNTS: u32 = 25;
 
+/// How long at least whoever has come has before it makes way in a share by age: longer than what it has sent at once takes to come.
+const AT_LEAST: Duration = Duration::from_millis(2);
+
 /// Who holds what, and who waits for what.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -466,7 +469,9 @@ impl Table {
                 || held.network == newcomer.network
                 || self.standing(held, now).network < standing.network
         };
-        let behind = self.behind(newcomer, share, now, may);
+        let behind = self.behind(newcomer, share, now, &may);
+        let number =
+            behind.or_else(|| self.latest_of_most(newcomer, share)).or_else(|| self.hurries(newcomer, share, now, may));
         if let Some(held) = behind.and_then(|number| self.held.get(&(newcomer.share, number))) {
             let (client, network) = (held.client, held.network);
             let is_at_fault = held.is_at_fault(share, now);
@@ -477,7 +482,7 @@ impl Table {
                 self.known_networks.is_at_fault(network, now);
             }
         }
-        let number = behind.or_else(|| self.latest_of_most(newcomer, share)).ok_or(full)?;
+        let number = number.ok_or(full)?;
         self.begins(newcomer.share, standing, now);
         self.evict(number);
         Ok(())
@@ -550,6 +555,22 @@ impl Table {
             (is_behind && goes && may(held)).then(|| (self.weight(held, now), held.stage, late, number))
         });
         let most = late.max_by_key(|(weight, stage, late, number)| (*weight, *stage, *late, u64::MAX - number));
+        most.map(|(.., number)| number)
+    }
+
+    /// Where age decides, and more come than there are places for in a moment: who makes way although it has had less. Otherwise all that come would wait in the system's queue, and
+    /// whoever comes fastest would set the pace for everybody.
+    fn hurries(&self, newcomer: &Held, share: Share, now: Duration, may: impl Fn(&Held) -> bool) -> Option<u64> {
+        // Requests that wait have a queue of their own.
+        if !share.by_age || newcomer.stage != Stage::New {
+            return None;
+        }
+        let theirs = self.in_share(newcomer.share).filter_map(|(number, held)| {
+            let late = held.late(share, now)?;
+            let has_been = now.saturating_sub(held.entered) >= AT_LEAST;
+            (has_been && may(held)).then(|| (self.weight(held, now), held.stage, late, number))
+        });
+        let most = theirs.max_by_key(|(weight, stage, late, number)| (*weight, *stage, *late, u64::MAX - number));
         most.map(|(.., number)| number)
     }
 
@@ -647,6 +668,14 @@ mod tests {
                 sign.awaits(self.now, true);
             }
             Some((number, before.into_iter().filter(|number| self.table.holds(*number) == Some(false)).collect()))
+        }
+
+        /// Enters after so long, and is silent.
+        fn enter_after(&mut self, client: IpAddr, after: Duration) -> Result<u64, Full> {
+            self.now += after;
+            let (number, sign) = self.table.enter(0, client, self.now)?;
+            sign.awaits(self.now, true);
+            Ok(number)
         }
 
         fn fill(&mut self, clients: impl IntoIterator<Item = IpAddr>) {
@@ -1022,6 +1051,31 @@ mod tests {
             table.leave(*number, now);
         }
         assert_eq!(table.holds(last), Some(true));
+    }
+
+    /// Each of two addresses begins 2,500 connections a second, and says nothing: 64 places for 20 ms each are for 3,200.
+    #[test]
+    fn who_comes_faster_than_a_moment_lasts_has_nobody_wait() {
+        let own_network = |n: u8| IpAddr::from([10, 0, 0, n]);
+        for crowd in [2_u8, 3, 100, 250] {
+            let mut bench = Bench::new(Share { of_one: Some(64), ..Share::by_age(64) });
+            let (mut honest, mut waits) = (None, 0);
+            for n in 0..2_000_u32 {
+                let client = own_network(u8::try_from(n % u32::from(crowd)).unwrap());
+                waits += u32::from(bench.enter_after(client, Duration::from_micros(200)) == Err(Full::All));
+                // A newcomer that holds nothing has its moment.
+                if n % 50 == 0 {
+                    honest.take().into_iter().for_each(|number| assert_eq!(bench.table.holds(number), Some(true)));
+                    honest = Some(bench.enter_after(own_network(255), Duration::ZERO).unwrap());
+                } else if n % 50 == 5 {
+                    honest.take().into_iter().for_each(|number| {
+                        assert_eq!(bench.table.holds(number), Some(true), "{crowd}: it has had its millisecond");
+                        bench.table.leave(number, bench.now);
+                    });
+                }
+            }
+            assert_eq!(waits, 0, "of a crowd of {crowd}");
+        }
     }
 
     #[test]
