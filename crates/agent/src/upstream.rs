@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use hoop_endpoint::FlowStream;
+use hoop_tls::{Above, Allowance, Below};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::io;
@@ -15,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 /// A flow to a web server, and what is spoken over it.
 pub(crate) enum Upstream {
     Plain(FlowStream),
-    Tls(Box<TlsStream<FlowStream>>),
+    Tls(Box<Above<TlsStream<Below<FlowStream>>>>),
 }
 
 impl Upstream {
@@ -23,7 +24,8 @@ impl Upstream {
     pub(crate) async fn secure(flow: FlowStream, host: &str, tls: Arc<ClientConfig>) -> Result<Self, Failure> {
         let mut status = flow.status();
         let name = ServerName::try_from(host.to_owned()).map_err(|_| Failure::NoName)?;
-        let stream = TlsConnector::from(tls).connect(name, flow).await.map_err(|error| {
+        let allowance = Allowance::default();
+        let stream = TlsConnector::from(tls).connect(name, allowance.below(flow)).await.map_err(|error| {
             tracing::debug!(%error, host, "no TLS");
             let told = error.get_ref().and_then(|told| told.downcast_ref::<rustls::Error>());
             match (told, status.borrow_and_update().over) {
@@ -34,13 +36,13 @@ impl Upstream {
                 (None, None) => Failure::NoTls,
             }
         })?;
-        Ok(Self::Tls(Box::new(stream)))
+        Ok(Self::Tls(Box::new(allowance.above(stream))))
     }
 
     pub(crate) fn flow(&mut self) -> &mut FlowStream {
         match self {
             Self::Plain(flow) => flow,
-            Self::Tls(stream) => stream.get_mut().0,
+            Self::Tls(stream) => stream.get_mut().get_mut().0.get_mut(),
         }
     }
 
@@ -48,14 +50,14 @@ impl Upstream {
     pub(crate) fn reset(self, code: u64) {
         match self {
             Self::Plain(flow) => flow.reset(code),
-            Self::Tls(stream) => stream.into_inner().0.reset(code),
+            Self::Tls(stream) => stream.into_inner().into_inner().0.into_inner().reset(code),
         }
     }
 
     fn stream(self: Pin<&mut Self>) -> Pin<&mut dyn ReadWrite> {
         match self.get_mut() {
             Self::Plain(flow) => Pin::<&mut FlowStream>::new(flow),
-            Self::Tls(stream) => Pin::<&mut TlsStream<FlowStream>>::new(stream),
+            Self::Tls(stream) => Pin::<&mut Above<_>>::new(stream),
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::server::paced::Paced;
 use crate::server::presence::Presence;
 use crate::server::request_body::{RawSocket, SharedStream};
 use crate::server::turns::Turns;
+use hoop_tls::{Above, Allowance, Below};
 use hoop_units::Prefix;
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
@@ -249,8 +250,9 @@ impl Server {
                 };
                 match shaken {
                     Ok(Ok(mut stream)) => {
-                        stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER_BYTES));
-                        let way = Way { peer, socket: stream.get_ref().0.direct(), is_new: true };
+                        let (records, tls) = stream.get_mut().get_mut();
+                        tls.set_buffer_limit(Some(TLS_BUFFER_BYTES));
+                        let way = Way { peer, socket: records.get_ref().direct(), is_new: true };
                         converse(stream, way, &handler, &limits, &mut shutdown, &held).await;
                     }
                     Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
@@ -310,14 +312,15 @@ async fn shake_hands(
     tls: Arc<ServerConfig>,
     turns: &Turns,
     place: Option<&Place>,
-) -> io::Result<TlsStream<SharedStream>> {
-    let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+) -> io::Result<Above<TlsStream<Below<SharedStream>>>> {
+    let allowance = Allowance::default();
+    let hello = LazyConfigAcceptor::new(Acceptor::default(), allowance.below(stream)).await?;
     place.into_iter().for_each(Place::shakes_hands);
     let rest = async move {
         // Whoever has reset the connection meanwhile costs no signature.
-        match hello.io.direct().take_error()? {
+        match hello.io.get_ref().direct().take_error()? {
             Some(error) => Err(error),
-            None => hello.into_stream(tls).await,
+            None => Ok(allowance.above(hello.into_stream(tls).await?)),
         }
     };
     turns.work(client, rest).await

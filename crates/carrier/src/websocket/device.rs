@@ -12,6 +12,7 @@ use crate::tls::exported;
 use bytes::BytesMut;
 use hoop_flow::Binding;
 use hoop_flow::frame::Frame;
+use hoop_tls::Allowance;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::pki_types::ServerName;
 use std::fmt;
@@ -86,8 +87,10 @@ impl WebSocketDevice {
         }
         let watch = tcp.watch();
         let tls_name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-        let stream = self.tls.connect(tls_name, tcp).await?;
+        let allowance = Allowance::default();
+        let stream = self.tls.connect(tls_name, allowance.below(tcp)).await?;
         let exported = exported(stream.get_ref().1)?;
+        let stream = allowance.above(stream);
         let host = host.strip_suffix(":443").unwrap_or(&host);
         let (binding, asked, conversation) = self.ask(stream, host, exported).await?;
         let shared = Shared::new(true);

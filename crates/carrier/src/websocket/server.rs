@@ -13,6 +13,7 @@ use crate::tls::exported;
 use bytes::BytesMut;
 use hoop_flow::Binding;
 use hoop_flow::frame::Frame;
+use hoop_tls::Allowance;
 use hoop_units::Prefix;
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -332,7 +333,8 @@ impl Entrance {
         let shared = Shared::new(false);
         let binding = match &self.tls {
             Some(tls) => {
-                let hello = LazyConfigAcceptor::new(Acceptor::default(), tcp).await?;
+                let allowance = Allowance::default();
+                let hello = LazyConfigAcceptor::new(Acceptor::default(), allowance.below(tcp)).await?;
                 place.speaks();
                 let mut shaking = pin!(hello.into_stream(tls.clone()));
                 // What it does before it waits is to answer.
@@ -343,6 +345,7 @@ impl Entrance {
                     Poll::Pending => shaking.await?,
                 };
                 let exported = exported(stream.get_ref().1)?;
+                let stream = allowance.above(stream);
                 self.begin(stream, buffer, Some(exported), &shared, (peer.ip(), connection)).await?
             }
             None => {

@@ -4,6 +4,7 @@ use super::interim::{INTERIM_MAX, limit_interim};
 use crate::message::body::{Body, BodyError, streamed};
 use crate::message::origin::Origin;
 use bytes::Bytes;
+use hoop_tls::Allowance;
 use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 use hyper::body::{Body as _, Incoming};
@@ -181,11 +182,12 @@ impl Connector {
             Host::Ipv4(address) => ServerName::from(IpAddr::from(*address)),
             Host::Ipv6(address) => ServerName::from(IpAddr::from(*address)),
         };
+        let allowance = Allowance::default();
         let stream = TlsConnector::from(self.tls.clone())
-            .connect(name, stream)
+            .connect(name, allowance.below(stream))
             .await
             .map_err(|source| ConnectError::Tls { host: host(), source })?;
-        self.handshake(stream, watched, origin, address).await
+        self.handshake(allowance.above(stream), watched, origin, address).await
     }
 
     /// The addresses to try, never empty.

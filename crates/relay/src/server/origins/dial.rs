@@ -5,6 +5,7 @@ use super::super::metered::Metered;
 use crate::codes;
 use hoop_endpoint::DeviceId;
 use hoop_http::Stop;
+use hoop_tls::{Above, Allowance, Below};
 use hoop_units::plain;
 use http::Uri;
 use http::uri::Scheme;
@@ -118,9 +119,10 @@ impl Dial {
         let host = origin.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let host = host.strip_suffix('.').unwrap_or(host).to_owned();
         let name = ServerName::try_from(host).map_err(|_| codes::NO_TLS)?;
-        let speaking = TlsConnector::from(tls.clone()).connect(name, metered);
+        let allowance = Allowance::default();
+        let speaking = TlsConnector::from(tls.clone()).connect(name, allowance.below(metered));
         let stream = timeout(TLS_MAX, speaking).await.map_err(|_| codes::TIMED_OUT)?;
-        stream.map(|stream| Reached::Tls(Box::new(stream))).map_err(|error| {
+        stream.map(|stream| Reached::Tls(Box::new(allowance.above(stream)))).map_err(|error| {
             if self.egress.refusals.are_written(self.device, Instant::now()) {
                 let (device, why) = (hex::encode(self.device.0), plain::line(&error.to_string()));
                 tracing::info!(device, to = destination(origin), why, "no TLS with a host that a device entrusts");
@@ -172,7 +174,7 @@ impl Service<Uri> for Dial {
 #[derive(Debug)]
 pub(super) enum Reached {
     Plain(Metered),
-    Tls(Box<TlsStream<Metered>>),
+    Tls(Box<Above<TlsStream<Below<Metered>>>>),
 }
 
 impl Reached {
@@ -180,13 +182,13 @@ impl Reached {
     pub(super) fn metered(&self) -> &Metered {
         match self {
             Self::Plain(metered) => metered,
-            Self::Tls(tls) => tls.get_ref().0,
+            Self::Tls(tls) => tls.get_ref().get_ref().0.get_ref(),
         }
     }
 
     /// Whether the origin chose HTTP/2.
     pub(super) fn speaks_h2(&self) -> bool {
-        matches!(self, Self::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(H2))
+        matches!(self, Self::Tls(tls) if tls.get_ref().get_ref().1.alpn_protocol() == Some(H2))
     }
 
     /// What ends it.
@@ -199,7 +201,7 @@ impl Reached {
         match self {
             Self::Plain(metered) => Self::Plain(metered.reset_by_drop()),
             Self::Tls(mut tls) => {
-                tls.get_mut().0.resets_by_drop();
+                tls.get_mut().get_mut().0.get_mut().resets_by_drop();
                 Self::Tls(tls)
             }
         }
