@@ -23,7 +23,7 @@ use crate::model::state::State;
 use crate::model::upload::{Change, Reason, Upload, decode_ranges, encode_ranges, undelivered};
 use hoop_units::{AddressKey, RangeSet, UnixTime, UploadId};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Row, Transaction, named_params, params};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
@@ -174,6 +174,8 @@ pub struct Index {
     db: Connection,
     rules: Rules,
     journal: Journal,
+    /// What was said to have failed may be recorded all the same for whoever opens the index next.
+    is_doubtful: bool,
 }
 
 /// Whether all that was recorded is on disk.
@@ -282,7 +284,8 @@ impl Index {
         }
         db.set_prepared_statement_cache_capacity(STATEMENTS);
         let journal = Journal::open(&path.with_file_name("journal"), sync)?;
-        let mut index = Self { db, rules: Rules { cut_through, ripened: Cell::default() }, journal };
+        let rules = Rules { cut_through, ripened: Cell::default() };
+        let mut index = Self { db, rules, journal, is_doubtful: false };
         let committed = index.db.query_row("SELECT epoch FROM room", [], |row| row.get::<_, i64>(0))?.unsigned_abs();
         index.journal.begin(committed + 1);
         let left = index.journal.read()?;
@@ -336,7 +339,7 @@ impl Index {
     /// # Errors
     /// If SQLite cannot. Then all of it is still there, in the journal and for all that is asked.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        if self.db.is_autocommit() && self.journal.is_empty() {
+        if self.db.is_autocommit() && self.journal.is_empty() && !self.is_doubtful {
             return Ok(());
         }
         self.open_transaction()?;
@@ -345,9 +348,12 @@ impl Index {
         match noted.and_then(|_| self.execute("COMMIT")) {
             Ok(()) => {
                 self.journal.begin(epoch + 1);
+                self.is_doubtful = false;
                 Ok(())
             }
             Err(error) => {
+                // What a commit has written last makes it one, and that did not fit.
+                self.is_doubtful |= error.sqlite_error_code() != Some(ErrorCode::DiskFull);
                 self.journal.close();
                 self.undo();
                 Err(error.into())
@@ -378,6 +384,11 @@ impl Index {
         self.rules.ripened.set(None);
         // If that fails as well, the next change tries again.
         let _ = self.open_transaction();
+    }
+
+    /// Whether what was said to have failed may be recorded all the same for whoever opens the index next. Once this has [settled](Self::settle), it is not.
+    pub const fn is_doubtful(&self) -> bool {
+        self.is_doubtful
     }
 
     /// Waits until all that is recorded is on disk.
@@ -544,7 +555,7 @@ impl Index {
         let synced = written.and_then(|()| if is_urgent { self.journal.sync() } else { Ok(()) });
         if synced.is_err() {
             // What the journal could not do, SQLite may. If it cannot either, these steps are not recorded.
-            self.journal.forget(before);
+            self.is_doubtful |= self.journal.forget(before).is_err();
             self.journal.close();
             return self.flush().map(|()| Some(Durable::Yes));
         }

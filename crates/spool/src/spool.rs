@@ -160,6 +160,10 @@ impl Spool {
         admit: impl FnOnce(Option<&Upload>, &HeldBy<'_>) -> Result<T, E>,
     ) -> Result<(Begin, T), E> {
         let shared = &self.shared;
+        if shared.index().is_doubtful() {
+            // What comes now is not to take the place of what may be recorded.
+            shared.settle().map_err(BeginError::from)?;
+        }
         let mut lives = shared.lives_without(offer.id);
         let known = shared.index().get(offer.id).map_err(BeginError::from)?;
         let admitted = admit(known.as_ref(), &|device| shared.held_of(&lives, device, Some(offer.id)))?;
@@ -1103,6 +1107,56 @@ mod tests {
         });
         drop((intake, other));
         assert!(spool.get(offer(b"").id).unwrap().is_none());
+    }
+
+    /// The folder as a process finds it that begins after this one was killed.
+    fn after_a_kill(folder: &Path) -> tempfile::TempDir {
+        fn copy(from: &Path, to: &Path) {
+            for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+                let to = to.join(entry.file_name());
+                if entry.file_type().unwrap().is_dir() {
+                    fs::create_dir(&to).unwrap();
+                    copy(&entry.path(), &to);
+                } else {
+                    fs::copy(entry.path(), to).unwrap();
+                }
+            }
+        }
+        let again = tempfile::tempdir().unwrap();
+        copy(folder, again.path());
+        again
+    }
+
+    #[test]
+    fn what_may_be_recorded_though_that_failed_keeps_its_bytes() {
+        for len in [60_000, 3 << 20] {
+            let folder = tempfile::tempdir().unwrap();
+            let spool = Spool::open(Settings::new(folder.path())).unwrap();
+            let offer = Offer { total: Some(len), ..offer(b"") };
+            let disk_fails = |fails| {
+                let mut index = spool.shared.index();
+                index.fail_journal(fails);
+                index.refuse_commits(fails);
+            };
+            let Begin::Take(mut intake) = spool.begin(&offer).unwrap() else { panic!("it is new") };
+            intake.write_at(0, &vec![7; len as usize]).unwrap();
+            disk_fails(true);
+            assert!(intake.commit(ByteRange::new(0, len), NOW).is_err());
+            drop(intake);
+            assert!(spool.begin(&offer).is_err(), "its bytes are not written over");
+            let copy = after_a_kill(folder.path());
+            let next = Spool::open(Settings::new(copy.path())).unwrap();
+            assert_eq!(next.get(offer.id).unwrap().map(|upload| upload.state), Some(State::Stored), "it was written");
+            let mut bytes = vec![0; len as usize];
+            next.payload(offer.id).unwrap().read_at(0, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|byte| *byte == 7));
+
+            disk_fails(false);
+            let Begin::Take(intake) = spool.begin(&offer).unwrap() else { panic!("it is not recorded here") };
+            drop(intake);
+            let copy = after_a_kill(folder.path());
+            assert_eq!(Spool::open(Settings::new(copy.path())).unwrap().get(offer.id).unwrap(), None);
+        }
     }
 
     #[test]

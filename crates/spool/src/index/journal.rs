@@ -98,9 +98,20 @@ impl Journal {
         self.at
     }
 
-    /// Forgets the records from `at` on, which could not be written.
-    pub const fn forget(&mut self, at: u64) {
+    /// Forgets the records from `at` on, which could not be written: whoever opens the journal next finds none of them.
+    ///
+    /// # Errors
+    /// If the disk does not take that, either. Then nobody knows what the next one finds.
+    pub fn forget(&mut self, at: u64) -> io::Result<()> {
         self.at = at;
+        #[cfg(test)]
+        if self.fails {
+            return Err(io::Error::other("the disk does not take it"));
+        }
+        let room = JOURNAL_BYTES.saturating_sub(at).min(HEAD_BYTES);
+        self.file.write_all_at(&[0; HEAD_BYTES as usize][..room as usize], at)?;
+        self.is_behind = true;
+        self.sync()
     }
 
     /// What is written now is of this epoch.

@@ -279,6 +279,12 @@ impl Shared {
         self.disk.punch(live.body.file(), live.body.whole_blocks(ByteRange::new(0, end), &RangeSet::new()));
     }
 
+    /// Whether what is not recorded now is not for whoever opens the index next, either. Otherwise its bytes stay, and are left to the sweep.
+    fn is_certain(&self) -> bool {
+        let is_doubtful = self.index().is_doubtful();
+        !is_doubtful || self.settle().is_ok()
+    }
+
     /// Removes what nobody recorded of an upload that nobody sends any more; all of it if it is not recorded, or ended while they were at
     /// it. Whether it is recorded.
     fn give_back(&self, live: &Live) -> bool {
@@ -286,7 +292,9 @@ impl Shared {
         if !state.recorded {
             let total = state.total.unwrap_or(0);
             drop(state);
-            self.remove(live.id, live.body.extent(), total);
+            if self.is_certain() {
+                self.remove(live.id, live.body.extent(), total);
+            }
             return false;
         }
         let end = state.written.iter().last().map_or(0, |span| span.end);
@@ -300,7 +308,7 @@ impl Shared {
         match has_ended && self.settle().is_ok() {
             true if live.body.extent().is_none() => self.disk.remove(&self.file(live.id)),
             true => self.empty(live),
-            false if is_partly_recorded => gaps.into_iter().for_each(|gap| self.disk.punch(live.body.file(), at(gap))),
+            false if is_partly_recorded && self.is_certain() => gaps.into_iter().for_each(|gap| self.disk.punch(live.body.file(), at(gap))),
             false => {}
         }
         true
