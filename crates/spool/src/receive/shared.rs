@@ -308,7 +308,9 @@ impl Shared {
         match has_ended && self.settle().is_ok() {
             true if live.body.extent().is_none() => self.disk.remove(&self.file(live.id)),
             true => self.empty(live),
-            false if is_partly_recorded && self.is_certain() => gaps.into_iter().for_each(|gap| self.disk.punch(live.body.file(), at(gap))),
+            false if is_partly_recorded && self.is_certain() => {
+                gaps.into_iter().for_each(|gap| self.disk.punch(live.body.file(), at(gap)))
+            }
             false => {}
         }
         true
