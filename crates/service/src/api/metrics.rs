@@ -24,7 +24,7 @@ pub async fn run(server: Option<Server>, api: Arc<Api>, replay: Arc<Replay>, shu
 }
 
 async fn text(api: &Api, replay: &Replay) -> Result<String, Problem> {
-    let help = "Whether the state is open: 0 where the disk has had no room for it since the start.";
+    let help = "Whether the state is open: 0 where it could not be opened since the start.";
     if !api.context.store.is_open() {
         let mut families = Families::new("hoop_service_");
         families.add("state_open", "gauge", help, [(String::new(), 0)]);

@@ -1,7 +1,7 @@
 //! Index and bodies for asynchronous callers: [`Store`].
 //!
-//! It opens on a full disk, too, since an application stands behind the service. Until it [is open](Store::opened),
-//! and once it [is closed](Store::close), every call fails as if there were no room.
+//! It opens on a full or a failing disk, too, since an application stands behind the service. Until it
+//! [is open](Store::opened), and once it [is closed](Store::close), every call fails as if there were no room.
 //!
 //! Bounds: [`CHANGES_MAX`] changes and [`LOOKS_MAX`] looks at once, also those that nobody waits for any more. Others wait
 //! for their turn without a thread, and leave with whoever asked.
@@ -11,6 +11,7 @@ use super::sqlite::SqliteIndex;
 use super::{Bodies, Changed, Index, Sealed, StoreError};
 use crate::model::{Change, Marked, State, Tag, Upload};
 use hoop_files::LockError;
+use hoop_http::Lines;
 use hoop_units::{UnixTime, UploadId};
 use parking_lot::{Mutex, RwLock};
 use std::fs::{DirBuilder, File};
@@ -18,7 +19,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, broadcast, watch};
 
 /// How many changes a waiter may fall behind. One that falls behind looks at its own upload again.
@@ -82,7 +83,7 @@ impl Parts {
         self.open.read().clone().ok_or_else(|| io::ErrorKind::StorageFull.into())
     }
 
-    /// Opens it, unless it is open; false: there is no room.
+    /// Opens it, unless it is open; false: there is no room, or the disk fails.
     fn try_open(&self) -> Result<bool, StoreError> {
         let _turn = self.opening.lock();
         if self.open.read().is_some() {
@@ -93,8 +94,11 @@ impl Parts {
                 *self.open.write() = Some(Arc::new(open));
                 Ok(true)
             }
-            Err(error) if lacks_room(&self.dir, &error) => {
-                tracing::debug!(%error, "there is no room for the state");
+            Err(error) if error.may_pass() || lacks_room(&self.dir, &error) => {
+                static LINES: Lines = Lines::at_most(1);
+                if LINES.have_room(Instant::now(), || ()) {
+                    tracing::warn!(dir = %self.dir.display(), %error, "the state cannot be opened now, and is tried again: uploads are refused, and all else passes");
+                }
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -166,7 +170,7 @@ impl Lock {
 
 impl Store {
     /// The store in a folder: `index.sqlite` and `bodies/`. It keeps at most `ended_max` bytes of ended uploads. If
-    /// there is no room to open it, [`Store::opened`] tries again.
+    /// there is no room to open it, or the disk fails, [`Store::opened`] tries again.
     ///
     /// # Errors
     /// If it cannot be made or used.
@@ -174,9 +178,7 @@ impl Store {
         let (in_use, _) = watch::channel(());
         let (open, opening) = (RwLock::default(), Mutex::default());
         let parts = Arc::new(Parts { dir: dir.to_owned(), ended_max, open, in_use, opening });
-        if !parts.try_open()? {
-            tracing::warn!(dir = %dir.display(), "the disk has no room for the state: uploads are refused until there is some, and all else passes");
-        }
+        parts.try_open()?;
         let (news, _) = broadcast::channel(NEWS_MAX);
         let [changes, looks] = [CHANGES_MAX, LOOKS_MAX].map(|max| Arc::new(Semaphore::new(max)));
         Ok(Self { bodies: parts.clone(), parts, news, changes, looks })
@@ -187,7 +189,7 @@ impl Store {
         self.parts.open.read().is_some()
     }
 
-    /// Opens it if there was no room before. Returns whether it is open. Other errors are logged.
+    /// Opens it if it could not be before. Returns whether it is open. Other errors are logged.
     pub async fn opened(&self) -> bool {
         if self.is_open() {
             return true;
@@ -195,7 +197,7 @@ impl Store {
         let parts = self.parts.clone();
         let opened = blocking(move || parts.try_open()).await.map_err(StoreError::from).flatten();
         match opened {
-            Ok(true) => tracing::info!("there is room for the state again: uploads are taken"),
+            Ok(true) => tracing::info!("the state is open: uploads are taken"),
             Ok(false) => {}
             Err(error) => tracing::error!(%error, "the state cannot be used"),
         }
@@ -486,6 +488,22 @@ mod tests {
         tokio::join!(store.close(), closing);
         assert!(Store::open(folder.path(), ENDED_MAX).unwrap().is_open());
         assert!(store.load(UploadId([1; 16])).await.is_err(), "it is closed");
+    }
+
+    #[tokio::test]
+    async fn a_state_that_somebody_else_reads_or_a_disk_that_fails_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), ENDED_MAX).unwrap();
+        store.close().await;
+        let other = rusqlite::Connection::open(folder.path().join("index.sqlite")).unwrap();
+        other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        let store = Store::open(folder.path(), ENDED_MAX).unwrap();
+        assert!(!store.is_open() && !store.opened().await);
+        drop(other);
+        assert!(store.opened().await);
+        for (number, passes) in [(5, true), (30, true), (13, false), (20, false)] {
+            assert_eq!(StoreError::from(io::Error::from_raw_os_error(number)).may_pass(), passes, "{number}");
+        }
     }
 
     /// Whoever saves and hangs up, again and again, must not have all threads.

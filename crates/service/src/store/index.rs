@@ -25,6 +25,20 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether a disk fails, or somebody else reads the index just now: both may be over soon.
+    pub fn may_pass(&self) -> bool {
+        /// The number of "Input/output error", for which there is no kind.
+        const EIO: i32 = 5;
+        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, ReadOnly, SystemIoFailure};
+        match self {
+            Self::Index(error) => {
+                matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked | ReadOnly | SystemIoFailure))
+            }
+            Self::Damaged(_) | Self::InUse => false,
+            Self::Body(error) => error.kind() == io::ErrorKind::ReadOnlyFilesystem || error.raw_os_error() == Some(EIO),
+        }
+    }
+
     /// Whether there is no room left.
     pub fn is_full(&self) -> bool {
         match self {
