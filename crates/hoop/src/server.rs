@@ -9,7 +9,7 @@ pub mod powers;
 
 use crate::base::exit::{Exit, Failure};
 use crate::server::powers::give_up_ports;
-use hoop_http::{ServeError, Shutdown, shutdown};
+use hoop_http::{ServeError, Shutdown, apart, shutdown};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::io::{self, Write as _};
@@ -253,7 +253,8 @@ pub fn reload_on_hang_up(
         while hang_up.recv().await.is_some() {
             notify::reloading();
             let reload = reload.clone();
-            match tokio::task::spawn_blocking(move || reload()).await {
+            // It may shut somebody out who has all other threads wait for a disk.
+            match apart(move || reload()).await {
                 Ok(Ok(waiting)) => {
                     tracing::info!(target: "audit", act = "reload", outcome = "done", "the configuration was read again");
                     if !waiting.is_empty() {

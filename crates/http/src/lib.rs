@@ -11,6 +11,7 @@
 //! - [`Connector`]: connections to an [`Origin`] over TCP or TLS, only to addresses that a guard permits.
 //! - [`limit_interim`], [`InterimCount`]: what may come before an answer, and [`Stoppable`] connections.
 //! - [`Current`]: what may be exchanged while it is used, as when a configuration is read again; [`Fixed`]: what may not.
+//! - [`apart`]: a thread of its own for what must not wait for others' disk.
 //! - [`Clock`] and [`Rng`]: the operating system's, behind types that a test can replace. What time it is can be judged, and kept in a file ([`keep_time`]).
 //!
 //! Rooms, each importing only those before it: `process`, `message`, `places`, `client`, `server`.
@@ -35,6 +36,7 @@ pub use message::lines::Lines;
 pub use message::origin::{Origin, OriginError};
 pub use message::problem::{Code, Problem, retry_after};
 pub use places::{Place, Places, Share, makes_way};
+pub use process::apart::apart;
 pub use process::current::{Current, Fixed};
 pub use process::shutdown::{Shutdown, ShutdownTrigger, shutdown};
 pub use process::system::{Rng, date, keep_time};

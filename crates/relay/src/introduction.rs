@@ -4,6 +4,7 @@ use crate::diagnostics;
 use hoop_carrier::{FrontAddress, Pending, WEBSOCKET_PATH};
 use hoop_endpoint::{DeviceId, DeviceKey, DeviceKeys};
 use hoop_files::{Print, settled};
+use hoop_http::{Lines, apart};
 use hoop_units::{NoPrefix, Prefix};
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -318,7 +319,7 @@ fn read_toml<T: serde::de::DeserializeOwned>(path: &Path, wanted: &'static str) 
 }
 
 /// A server's file of devices (TOML). `devices` maps `HOST = "KEY"`, both in hexadecimal. `names` (optional) maps `HOST = "NAME"`, for people. `only` (optional) maps
-/// `HOST = ["10.9.2.0/24", …]`, and limits that device to these networks. The file is read again when it changes, on a thread of its own, once for all who ask.
+/// `HOST = ["10.9.2.0/24", …]`, and limits that device to these networks. The file is read again when it changes, on a thread of its own ([`apart`]), once for all who ask.
 #[derive(Debug)]
 pub struct Devices {
     file: Arc<Keys>,
@@ -489,12 +490,15 @@ impl Devices {
         }
     }
 
-    /// Looks, also if nobody waits for it any more.
+    /// Looks, also if nobody waits for it any more. The next look waits until this one is over.
     async fn look_apart(&self, mut looking: OwnedMutexGuard<Looks>) {
+        static LINES: Lines = Lines::new();
         let (began, file) = (Instant::now(), self.file.clone());
         let looked = tokio::spawn(async move {
-            if tokio::task::spawn_blocking(move || file.look()).await.is_ok() {
-                *looking = Looks { began: Some(began), count: looking.count + 1 };
+            match apart(move || file.look()).await {
+                Ok(()) => *looking = Looks { began: Some(began), count: looking.count + 1 },
+                // The next who asks tries again.
+                Err(error) => LINES.warn("the devices' file cannot be looked at", &error),
             }
         });
         let _ = looked.await;
@@ -504,7 +508,9 @@ impl Devices {
 impl Keys {
     /// Reads the file if it is another than it was, once nobody writes it any more: what has come of it may be well-formed, and lack the `only` of devices that it has.
     fn look(&self) {
-        if self.read.lock().0 == Print::of(&self.path) {
+        // Nobody who asks what is known waits for the disk.
+        let print = Print::of(&self.path);
+        if self.read.lock().0 == print {
             return;
         }
         if settled(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
@@ -777,6 +783,26 @@ mod tests {
         let (key, ()) = tokio::join!(devices.key(told.host().unwrap()), others);
         assert!(key.is_some(), "the runtime stood still");
         writer.join().unwrap();
+    }
+
+    /// A device's downloads to a stuck disk took all threads, and the device could not be shut out.
+    #[test]
+    fn who_is_taken_out_is_unknown_while_all_other_threads_wait_for_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("devices.toml");
+        let host = introduce(&path, "relay.example:4669", None).unwrap().host().unwrap();
+        let devices = Devices::open(&path).unwrap();
+        fs::write(&path, "[devices]\n").unwrap();
+        let (goes_on, disk) = std::sync::mpsc::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).enable_all().build();
+        let looked = runtime.unwrap().block_on(async {
+            tokio::task::spawn_blocking(move || disk.recv());
+            let looked = timeout(Duration::from_secs(30), devices.look()).await;
+            drop(goes_on);
+            looked
+        });
+        looked.expect("it looks");
+        assert!(!devices.known().contains_key(&host));
     }
 
     #[tokio::test]

@@ -472,6 +472,30 @@ async fn metrics(folder: &Path) -> String {
     answer
 }
 
+/// A device's downloads to a stuck disk took all threads, and the device could not be shut out.
+#[test]
+fn a_device_is_shut_out_while_all_other_threads_wait_for_the_disk() {
+    let (goes_on, disk) = std::sync::mpsc::channel::<()>();
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).enable_all().build();
+    let over = runtime.unwrap().block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let introduction = relay(folder.path()).await;
+        let echo = echo().await;
+        let link = Link::start(&introduction, vec![NetworkPath::any()]).unwrap();
+        let mut flow = link.device().open(&format!("tcp:{echo}"), FlowOptions::default()).unwrap();
+        flow.write_all(b"hello").await.unwrap();
+        flow.read_exact(&mut [0; 5]).await.unwrap();
+        tokio::task::spawn_blocking(move || disk.recv());
+        std::fs::write(folder.path().join("new"), "").unwrap();
+        std::fs::rename(folder.path().join("new"), folder.path().join("devices.toml")).unwrap();
+        let ended = timeout(Duration::from_secs(60), flow.read_u8()).await;
+        drop(goes_on);
+        ended.expect("it ends").unwrap_err();
+        flow.status().borrow().over
+    });
+    assert_eq!(over, Some(FlowError::Ended(codes::REVOKED)));
+}
+
 #[tokio::test]
 async fn a_device_that_is_taken_out_of_the_file_loses_its_open_connections() {
     let folder = tempfile::tempdir().unwrap();

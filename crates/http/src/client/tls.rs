@@ -1,5 +1,6 @@
 //! TLS by rustls with ring, for both sides; HTTP/1.1 is the one protocol offered.
 
+use crate::process::apart::apart;
 use crate::process::current::Current;
 use crate::process::shutdown::Shutdown;
 use hoop_files::Print;
@@ -11,7 +12,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinHandle;
 
 /// A certificate or its key was changed, and cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -139,20 +139,34 @@ impl Renewed {
         }
     }
 
-    /// Looks once a minute until `shutdown`: certificates are renewed weeks before the old ones expire.
+    /// Looks once a minute until `shutdown`: certificates are renewed weeks before the old ones expire. While a look waits for its disk, no other begins.
     pub async fn follow(self: Arc<Self>, mut shutdown: Shutdown) {
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(LOOK_EVERY) => drop(self.look_apart()),
-                () = shutdown.requested() => return,
+        let looks = async {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                // The log says what is wrong, and it is looked again.
+                let _ = self.look_apart().await;
             }
+        };
+        tokio::select! {
+            () = looks => {}
+            () = shutdown.requested() => {}
         }
     }
 
-    /// The same on a thread that may wait for a disk. It looks also if nobody waits for what comes of it.
-    pub fn look_apart(self: &Arc<Self>) -> JoinHandle<Result<(), NotRenewed>> {
+    /// The same on a thread of its own ([`apart`]). It looks also if nobody waits for what comes of it.
+    ///
+    /// # Errors
+    /// Those of [`Self::look`]; if there is no thread.
+    pub fn look_apart(self: &Arc<Self>) -> impl Future<Output = Result<(), NotRenewed>> + Send + 'static {
         let renewed = self.clone();
-        tokio::task::spawn_blocking(move || renewed.look())
+        let looked = apart(move || renewed.look());
+        async move {
+            looked.await.unwrap_or_else(|error| {
+                tracing::warn!(%error, "the certificate cannot be looked at");
+                Err(NotRenewed(error.to_string()))
+            })
+        }
     }
 }
 
@@ -186,4 +200,39 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 fn pem_error(what: &'static str, path: &Path) -> impl FnOnce(rustls::pki_types::pem::Error) -> TlsError {
     let path = path.to_owned();
     move |source| TlsError::Pem { what, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::sync::mpsc;
+
+    /// Whoever had a server's threads wait for a slow disk kept its old certificate there.
+    #[test]
+    fn a_certificate_is_renewed_while_all_other_threads_wait_for_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        let renew = || {
+            let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+            for (path, pem) in [(&certificate, made.cert.pem()), (&key, made.signing_key.serialize_pem())] {
+                fs::write(folder.path().join("new"), pem).unwrap();
+                fs::rename(folder.path().join("new"), path).unwrap();
+            }
+        };
+        renew();
+        let (renewed, _) = Renewed::open(&certificate, &key, server_config).unwrap();
+        let before = renewed.shown.get();
+        renew();
+        let (goes_on, disk) = mpsc::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).enable_all().build();
+        let looked = runtime.unwrap().block_on(async {
+            tokio::task::spawn_blocking(move || disk.recv());
+            let looked = tokio::time::timeout(Duration::from_secs(30), renewed.look_apart()).await;
+            drop(goes_on);
+            looked
+        });
+        looked.expect("it looks").unwrap();
+        assert_ne!(renewed.shown.get().0, before.0);
+    }
 }

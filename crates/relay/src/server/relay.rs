@@ -22,9 +22,10 @@ use crate::introduction::Devices;
 use crate::wire::{HTTP, UPLOAD, resumed, resumed_upload};
 use hoop_carrier::Listener;
 use hoop_endpoint::{DeviceId, FlowStream, Server, ServerConfig, ServerLimits};
-use hoop_http::Clock;
 use hoop_http::tls::{Renewed, client_config};
+use hoop_http::{Clock, apart};
 use std::collections::BTreeSet;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,8 +36,8 @@ use tokio::task::JoinSet;
 /// A device that is away for longer finds its connections ended: few servers wait so long for the other half, and a program that was killed never comes back.
 pub const OFFLINE_MAX: hoop_units::Duration = hoop_units::Duration::from_secs(12 * 3_600);
 
-/// How often it is looked whether certificate and key were renewed: they are, weeks before the old ones expire.
-const RENEW_EVERY: Duration = Duration::from_secs(60);
+/// How often it is looked what was left for too long.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
 
 /// How often it is looked who is shut out.
 const REVOKE_EVERY: Duration = Duration::from_secs(5);
@@ -180,11 +181,12 @@ impl Relay {
             tasks.spawn(async move { hoop_http::keep_time(cache.clock(), stopped).await });
         }
         if let Some(metrics) = metrics {
-            tasks.spawn(hoop_http::metrics::serve(metrics, text_of(carrying.clone()), stopped));
+            tasks.spawn(hoop_http::metrics::serve(metrics, text_of(carrying.clone()), stopped.clone()));
         }
         // Dropped before the tasks: what they carry is not given up, and goes on at the next relay as far as that can.
         let _shuts_down = ShutsDown(carrying.clone());
         // A file may take its time, and carriers wait for none.
+        tasks.spawn(certificate.clone().follow(stopped));
         tasks.spawn(follow_files(certificate, reload, carrying.clone()));
         loop {
             let carrier = tokio::select! {
@@ -256,18 +258,15 @@ fn open_cache(
     opened.map_err(|source| RelayError::Store { path: folder.unwrap_or_default(), source })
 }
 
-/// Takes over what the files say: who is known, and what clients are shown.
+/// Takes over what the files say: who is known, and, if the operator asks for it, what clients are shown. One look at a time, each on a thread of its own.
 async fn follow_files(certificate: Arc<Renewed>, mut reload: mpsc::Receiver<Answer>, carrying: Arc<Carrying>) {
-    let mut renew = tokio::time::interval(RENEW_EVERY);
+    let mut forget = tokio::time::interval(FORGET_EVERY);
     let mut revoke = tokio::time::interval(REVOKE_EVERY);
     let devices = &carrying.egress.devices;
     let mut revocation = Revocation::new(devices);
     loop {
         tokio::select! {
-            _ = renew.tick() => {
-                drop(certificate.look_apart());
-                carrying.forget_left(Vec::new());
-            }
+            _ = forget.tick() => carrying.forget_left(Vec::new()),
             _ = revoke.tick() => {
                 devices.look().await;
                 carrying.revoke(revocation.gone(devices, false));
@@ -276,7 +275,7 @@ async fn follow_files(certificate: Arc<Renewed>, mut reload: mpsc::Receiver<Answ
                 let shown = certificate.look_apart();
                 devices.look().await;
                 carrying.revoke(revocation.gone(devices, true));
-                let is_shown = shown.await.is_ok_and(|shown| shown.is_ok()) & carrying.trust().await;
+                let is_shown = shown.await.is_ok() & carrying.trust().await;
                 tracing::info!(devices = devices.known().len(), "devices and certificate were looked at again");
                 // Who has asked may have gone.
                 let _ = answer.send(match (devices.are_taken(), is_shown) {
@@ -320,16 +319,15 @@ impl Carrying {
     /// Reads again whom it believes. False: it cannot, and believes those whom it did.
     async fn trust(&self) -> bool {
         let ca = self.ca.clone();
-        match tokio::task::spawn_blocking(move || client_config(&ca)).await {
-            Ok(Ok(trust)) => {
+        match apart(move || client_config(&ca)).await.and_then(|trust| trust.map_err(io::Error::other)) {
+            Ok(trust) => {
                 self.origins.trust(trust);
                 true
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::warn!(%error, "authorities are not taken");
                 false
             }
-            Err(_) => false,
         }
     }
 
