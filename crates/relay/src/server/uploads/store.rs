@@ -98,25 +98,39 @@ impl UploadStore {
         let (room, boot) = answers.shared();
         let journal = Journal::open(folder.join("journal"), boot.clone())?;
         let store = Self { folder, room, boot, journal, uploads: Mutex::default() };
-        let mut unusable = Vec::new();
+        let (mut unusable, mut are_listed) = (Vec::new(), true);
         for of_device in fs::read_dir(&store.folder)? {
-            unusable.extend(store.find_left(&of_device?.path(), &is_known));
+            match store.find_left(&of_device?.path(), &is_known, &mut unusable) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    LINES.warn("what is left of a device's uploads cannot be listed", &error);
+                    are_listed = false;
+                }
+                _ => {}
+            }
         }
-        if unusable.iter().any(|name| store.is_sent(*name)) {
+        // What is not listed may have been passed on.
+        if !are_listed || unusable.iter().any(|name| store.is_sent(*name)) {
             store.journal.renew()?;
         }
         unusable.into_iter().for_each(|name| store.remove(name));
         Ok(Arc::new(store))
     }
 
-    /// Finds what is left of a device. Returns what of it cannot be used.
-    fn find_left(&self, folder: &Path, is_known: impl Fn(DeviceId) -> bool) -> Vec<FlowName> {
-        let mut unusable = Vec::new();
-        let Some(device) = folder_of(folder) else { return unusable };
-        let files = fs::read_dir(folder).into_iter().flatten().flatten();
-        let flows = files.filter_map(|file| flow_of(&file.file_name().into_string().ok()?, &["head", "body", "sent"]));
-        for flow in flows {
-            let name = FlowName { device, flow };
+    /// Finds what is left of a device, and adds to `unusable` what of it cannot be used.
+    ///
+    /// # Errors
+    /// If not all of it can be listed.
+    fn find_left(
+        &self,
+        folder: &Path,
+        is_known: impl Fn(DeviceId) -> bool,
+        unusable: &mut Vec<FlowName>,
+    ) -> io::Result<()> {
+        let Some(device) = folder_of(folder) else { return Ok(()) };
+        for file in fs::read_dir(folder)? {
+            let file = file?.file_name();
+            let flow = file.to_str().and_then(|file| flow_of(file, &["head", "body", "sent"]));
+            let Some(name) = flow.map(|flow| FlowName { device, flow }) else { continue };
             if self.uploads.lock().contains_key(&name) {
                 continue;
             }
@@ -132,7 +146,7 @@ impl UploadStore {
         }
         // It stays if something is in it.
         let _ = fs::remove_dir(folder);
-        unusable
+        Ok(())
     }
 
     fn path(&self, name: FlowName, kind: &str) -> PathBuf {
@@ -148,9 +162,10 @@ impl UploadStore {
         Some(OnDisk { body, is_sent, length: heads.first, head: heads.request })
     }
 
-    /// Whether any of it may have been passed on.
+    /// Whether any of it may have been passed on, also if the disk does not say.
     fn is_sent(&self, name: FlowName) -> bool {
-        self.path(name, "sent").exists()
+        let sent = fs::symlink_metadata(self.path(name, "sent"));
+        !sent.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
     /// Removes its files. If it was passed on perhaps, and its device may ask what became of it, the journal is to be renewed before.
@@ -562,6 +577,37 @@ mod tests {
         let answers = ObjectStore::open(&config, reserve, Places::new(1, 1), is_known).unwrap();
         let store = UploadStore::open(folder.path(), &answers, is_known).unwrap();
         assert!(matches!(store.take(NAME, Some(journal)), Found::Nothing), "its device was shut out meanwhile");
+    }
+
+    /// A disk that failed while a relay started had a POST made twice.
+    #[tokio::test]
+    async fn what_a_relay_cannot_list_when_it_starts_is_never_taken_for_new() {
+        let folder = tempfile::tempdir().unwrap();
+        for is_listed in [false, true] {
+            let (answers, store) = open(folder.path(), 1 << 30);
+            let journal = store.journal();
+            let mut upload = begin(&store);
+            upload.mark_sent().await.unwrap();
+            let (sent, of_device) = (store.path(NAME, "sent"), store.folder.join(NAME.device.to_string()));
+            drop((upload, store, answers));
+            match is_listed {
+                // Whoever asks what is there gets an error: a link that leads to itself.
+                true => {
+                    fs::remove_file(&sent).unwrap();
+                    std::os::unix::fs::symlink(&sent, &sent).unwrap();
+                }
+                // No folder, and so no list.
+                false => {
+                    fs::rename(&of_device, folder.path().join("aside")).unwrap();
+                    fs::write(&of_device, "").unwrap();
+                }
+            }
+            let (_answers, store) = open(folder.path(), 1 << 30);
+            assert!(matches!(store.take(NAME, Some(journal)), Found::Nothing), "listed: {is_listed}");
+            if !is_listed {
+                fs::remove_file(&of_device).unwrap();
+            }
+        }
     }
 
     #[tokio::test]
