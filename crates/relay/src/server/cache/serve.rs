@@ -24,7 +24,7 @@ use crate::server::places::Places;
 use crate::server::reserve::Reserve;
 use bytes::Bytes;
 use hoop_endpoint::DeviceId;
-use hoop_http::{Clock, empty};
+use hoop_http::{Clock, Lines, empty};
 use http::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, DATE, ETAG, HOST, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, LAST_MODIFIED, LOCATION, SET_COOKIE, VIA,
@@ -48,6 +48,8 @@ const LOOKS: usize = 4;
 
 /// What an answer to a validation does not say anew, since the body is as it was (RFC 9111 §3.2).
 const OF_BODY: [HeaderName; 3] = [CONTENT_LENGTH, CONTENT_ENCODING, CONTENT_RANGE];
+
+static LINES: Lines = Lines::new();
 
 /// Answers that are kept for the next who asks.
 #[derive(Debug)]
@@ -310,7 +312,8 @@ impl Cache {
                     object.push(bytes).await;
                 }
                 read => {
-                    tracing::warn!(error = ?read.err(), "an answer that was kept cannot be read, and is asked for again");
+                    let error = read.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
+                    LINES.warn("an answer that was kept cannot be read, and is asked for again", &error);
                     self.library.remove(entry.record.selector.id()).await;
                     let version = Version::of(&request, &reply.head);
                     return bring(object, version.map(|version| (version, request)), None, device, origins).await;
@@ -432,7 +435,7 @@ impl Cache {
                 }
                 Ok(Next::End(end)) => break end,
                 Err(error) => {
-                    tracing::warn!(%error, "an answer that is to be kept cannot be read");
+                    LINES.warn("an answer that is to be kept cannot be read", &error);
                     break End::Broken(codes::BROKEN);
                 }
             }
@@ -618,7 +621,7 @@ impl Cache {
             draft.end(End::Whole);
         };
         let kept = self.library.keep(record, draft, room, flight.is_kept(), is_there).await;
-        let _ = kept.inspect_err(|error| tracing::warn!(%error, "an answer cannot be kept"));
+        let _ = kept.inspect_err(|error| LINES.warn("an answer cannot be kept", error));
         source.close().await;
         End::Whole
     }
@@ -640,7 +643,7 @@ impl Cache {
         }
         let Some(part) = &room.part else { return true };
         let stored = draft.store(&part.file, false).await;
-        stored.inspect_err(|error| tracing::warn!(%error, "an answer cannot be kept")).is_ok()
+        stored.inspect_err(|error| LINES.warn("an answer cannot be kept", error)).is_ok()
     }
 }
 

@@ -399,13 +399,14 @@ fn mark_if_whole(state: &Mutex<State>, file: &mut Option<ObjectFile>) {
 
 /// Reads so many bytes, [`STEP`] at most.
 async fn read(body: BodyFile, from: u64, len: u64) -> Result<Bytes, u64> {
+    static LINES: Lines = Lines::new();
     let len = len as usize;
     let read = spawn_blocking(move || {
         let mut bytes = vec![0; len];
         body.read_exact_at(&mut bytes, from).map(|()| bytes.into())
     });
     read.await.map_err(io::Error::other).flatten().map_err(|error| {
-        tracing::warn!(%error, "an answer on disk cannot be read");
+        LINES.warn("an answer on disk cannot be read", &error);
         codes::BROKEN
     })
 }
