@@ -1,11 +1,11 @@
 //! What an index keeps, and promises: [`Index`], with [`Notes`], [`SavedSettings`] and [`Closed`].
 
 use crate::model::{Change, Marked, Payer, Settings, State, Sum, Tag, Upload};
-use hoop_http::{Code, Problem};
+use hoop_http::{Code, Lines, Problem};
 use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The store has failed: the disk is full or broken, or the index damaged.
 #[derive(Debug, thiserror::Error)]
@@ -201,6 +201,9 @@ pub fn store_problem(error: StoreError) -> Problem {
         // Another program may make room at any time.
         return Problem::new(Code::SpoolFull, "").retry_after(Duration::from_secs(10));
     }
-    tracing::error!(%error, "the store failed");
+    static LINES: Lines = Lines::new();
+    if LINES.have_room(Instant::now(), || ()) {
+        tracing::error!(%error, "the store failed");
+    }
     Problem::new(Code::Internal, "the store failed")
 }
