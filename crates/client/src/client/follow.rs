@@ -139,7 +139,9 @@ impl Heard {
         match (self.service, self.gateway) {
             (Some(Word::Status(service)), Word::Status(gateway)) => {
                 // Where it is with the gateway is news as well, as long as the service has not got it all.
-                let gateway_knows = service.state <= State::Receiving && !gateway.is_claim();
+                // What was sealed before a release is over.
+                let is_lasting = !gateway.is_claim() && !gateway.state.may_be_released();
+                let gateway_knows = service.state <= State::Receiving && is_lasting;
                 Ok(if gateway_knows { *gateway } else { *service })
             }
             (Some(Word::Status(service)), _) => Ok(*service),
@@ -285,7 +287,7 @@ impl Follower<'_> {
     }
 
     /// Asks the gateway; and the service, which is given so long to wait for a final state, if the gateway knows nothing, speaks for
-    /// others without proof, or `both` are to be asked.
+    /// others without proof, shows what may have changed since it was sealed, or `both` are to be asked.
     async fn hear(&self, gateway: Option<&mut Link>, service: Option<&mut Link>, wait: Duration, both: bool) -> Heard {
         let mut heard = Heard { gateway: Word::NotAsked, wait: None, service: None };
         if let Some(gateway) = gateway {
@@ -299,7 +301,8 @@ impl Follower<'_> {
                 }
                 Err(error) => Word::Silence(error.to_string()),
             };
-            if matches!(&heard.gateway, Word::Status(status) if !status.is_claim()) && !both {
+            let suffices = |status: &Status| !status.is_claim() && !status.state.may_be_released();
+            if matches!(&heard.gateway, Word::Status(status) if suffices(status)) && !both {
                 return heard;
             }
         }
@@ -371,6 +374,12 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ClientConfig;
+    use crate::state::store::SecretText;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
 
     const PATIENCE: Duration = Duration::from_secs(120);
     const HOUR: Duration = Duration::from_secs(3600);
@@ -435,6 +444,59 @@ mod tests {
         assert!(matches!(sealed(Some(Word::Unknown)).settle(), Err(StatusError::Unknown)));
         let silent = Some(Word::Silence("gone".to_owned()));
         assert!(matches!(sealed(silent).settle(), Err(StatusError::Unreachable(why)) if why == "gone"));
+    }
+
+    /// A server on loopback that gives every request this status document: where it is.
+    fn telling(document: String) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let origin = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let mut reader = BufReader::new(connection);
+                let mut line = String::new();
+                while reader.read_line(&mut line).is_ok_and(|len| len > 2) {
+                    line.clear();
+                }
+                let head =
+                    format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", document.len());
+                let _ = reader.get_mut().write_all(format!("{head}{document}").as_bytes());
+            }
+        });
+        origin
+    }
+
+    /// A status document with the application's answer, sealed.
+    fn sealed(state: State) -> String {
+        let answer = format!("HTTP/1.1 422 Unprocessable\r\nHoop-State: {state}\r\n\r\nno");
+        let sealed = hoop_seal::answer::seal(&UploadKey([2; 32]), UploadId([1; 16]), answer.as_bytes(), [3; 12]);
+        format!(r#"{{"state":"{state}","answer":"{}"}}"#, URL_SAFE_NO_PAD.encode(sealed))
+    }
+
+    /// What both say now of an upload that was handed over to that gateway, for that service.
+    async fn asked(gateway: &str, service: &str) -> Status {
+        let (id, key) = (UploadId([1; 16]), UploadKey([2; 32]));
+        let record = serde_json::json!({
+            "id": id.to_hex(), "key": SecretText::of(&key), "url": service, "dest": service, "uploads": format!("{service}/hoop/uploads"),
+            "gateway": gateway, "monitor": null, "name": "a.jpg", "bytes": 1, "total": 2, "created": 1, "expires": 2, "state": "stored",
+            "finished": false,
+        });
+        let (record, client) = (serde_json::from_value(record).unwrap(), Client::new(ClientConfig::default()).unwrap());
+        let follower = Follower { client: &client, id, key: &key, record: &record };
+        follower.once().await.0.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_sealed_answer_from_before_a_release_proves_nothing() {
+        for old in [State::Rejected, State::Held, State::Unknown] {
+            let gateway = telling(sealed(old));
+            for now in [State::Accepted, State::Received, State::Receiving] {
+                let status = asked(&gateway, &telling(format!(r#"{{"state":"{now}"}}"#))).await;
+                assert_eq!((status.state, status.proven), (now, true), "{old} at the gateway");
+            }
+            let away = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let status = asked(&gateway, &format!("http://{away}")).await;
+            assert_eq!((status.state, status.proven), (old, true), "the service is out of reach");
+        }
     }
 
     fn answer(status: u16, body: &str) -> Response<Bytes> {

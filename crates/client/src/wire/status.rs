@@ -66,6 +66,11 @@ impl State {
         matches!(self, Self::Stopped | Self::Expired | Self::Refused)
     }
 
+    /// Whether its owner may have the service hand it to the application again: then it does not stay so for ever.
+    pub const fn may_be_released(self) -> bool {
+        matches!(self, Self::Held | Self::Rejected | Self::Unknown)
+    }
+
     /// Whether nothing more will happen at all.
     pub const fn is_final(self) -> bool {
         self.is_settled() && !matches!(self, Self::Held)
