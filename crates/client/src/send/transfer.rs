@@ -8,6 +8,9 @@
 //!        └─▶ complete │ refused │ given up: no progress for `patience`
 //! ```
 //!
+//! A service is not asked what it has while a message is under way. So the time that a message took counts as time without progress only once the
+//! service has said that it got nothing by it; until then `patience` begins at the break.
+//!
 //! Progress is one whole record more: a part of one is sent again anyway, so who acknowledges a byte with each message would hold an upload for as
 //! long as it likes.
 //!
@@ -140,6 +143,9 @@ impl Transfer<'_> {
         let mut last_progress = Instant::now();
         let mut failures = 0;
         let mut short = 0;
+        let at_gateway = matches!(self.target, Target::Gateway { .. });
+        // When a message to the service broke, and why; what it got by it is not known yet.
+        let (mut broke, mut hindered) = (last_progress, None);
         loop {
             let asked = missing.is_none();
             let step = match &missing {
@@ -156,11 +162,16 @@ impl Transfer<'_> {
                         (most, last_progress, failures, short) = (has, Instant::now(), 0, 0);
                     }
                     missing = Some(now);
+                    let hindered = hindered.take();
+                    if let Some(Setback { reason, refusal }) =
+                        hindered.filter(|_| last_progress.elapsed() >= self.patience)
+                    {
+                        return Err(TransferError::GaveUp { reason, refusal });
+                    }
                     if progress || asked {
                         continue;
                     }
                     short += 1;
-                    let at_gateway = matches!(self.target, Target::Gateway { .. });
                     if at_gateway && (short >= SHORT_MAX || last_progress.elapsed() >= self.patience) {
                         let secs = last_progress.elapsed().as_secs();
                         let why =
@@ -179,11 +190,18 @@ impl Transfer<'_> {
             if now_held > held {
                 (held, last_progress, failures, short) = (now_held, Instant::now(), 0, 0);
             }
-            if last_progress.elapsed() >= self.patience {
+            let is_of_message = !asked && !at_gateway;
+            if is_of_message {
+                broke = Instant::now();
+            }
+            if last_progress.max(broke).elapsed() >= self.patience {
                 return Err(TransferError::GaveUp { reason: setback.reason, refusal: setback.refusal });
             }
             (self.on_break)(&setback.reason);
-            let retry_after = setback.refusal.and_then(|refusal| refusal.retry_after);
+            let retry_after = setback.refusal.as_ref().and_then(|refusal| refusal.retry_after);
+            if is_of_message {
+                hindered = Some(setback);
+            }
             let wait = BACKOFF.delay(failures, Rng.jitter()).max(retry_after.unwrap_or_default());
             tokio::time::sleep(wait.min(RETRY_AFTER_MAX).min(self.patience)).await;
             failures = failures.saturating_add(1);
@@ -481,9 +499,20 @@ mod tests {
         Arc::new(Sealed::new(prelude, key, plaintext).unwrap())
     }
 
-    /// A gateway that takes each message to its end, and acknowledges so many of its bytes, from the first on: at most `each` more than before. Returns
-    /// where it is, and the number of its messages.
-    fn sparing(each: u64, total: u64) -> (Origin, Arc<AtomicU64>) {
+    /// How an end behaves that takes each message to its end.
+    #[derive(Clone, Copy)]
+    enum Manner {
+        /// It answers.
+        Answers,
+        /// It breaks off after so long, and tells what it has when it is asked.
+        Breaks(Duration),
+        /// The same, and it is gone then.
+        Dies(Duration),
+    }
+
+    /// An end that acknowledges so many bytes of the messages it takes, from the first on: at most `each` more than before. Returns where it is, and
+    /// the number of its messages.
+    fn sparing(each: u64, total: u64, manner: Manner) -> (Origin, Arc<AtomicU64>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let messages = Arc::new(AtomicU64::new(0));
@@ -493,14 +522,20 @@ mod tests {
                 let count = count.clone();
                 std::thread::spawn(move || {
                     let mut reader = BufReader::new(connection);
-                    while spare(&mut reader, &count, each, total).is_some() {}
+                    while spare(&mut reader, &count, each, total, manner).is_some() {}
                 });
             }
         });
         (origin, messages)
     }
 
-    fn spare(reader: &mut BufReader<TcpStream>, messages: &AtomicU64, each: u64, total: u64) -> Option<()> {
+    fn spare(
+        reader: &mut BufReader<TcpStream>,
+        messages: &AtomicU64,
+        each: u64,
+        total: u64,
+        manner: Manner,
+    ) -> Option<()> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             (reader.read_line(&mut head).ok()? > 0).then_some(())?;
@@ -510,6 +545,15 @@ mod tests {
         std::io::copy(&mut reader.take(length.parse().ok()?), &mut std::io::sink()).ok()?;
         let is_message = head.starts_with("put");
         let before = messages.fetch_add(is_message.into(), Ordering::Relaxed);
+        match manner {
+            Manner::Answers => {}
+            Manner::Breaks(after) | Manner::Dies(after) if is_message => {
+                std::thread::sleep(after);
+                return None;
+            }
+            Manner::Breaks(_) => {}
+            Manner::Dies(_) => return None,
+        }
         let has = (each * (before + u64::from(is_message))).min(total);
         let missing = if has == total { String::new() } else { format!("{has}-{}", total - 1) };
         let (state, body) = (if has == total { "stored" } else { "receiving" }, format!(r#"{{"id":"{ID}"}}"#));
@@ -525,16 +569,37 @@ mod tests {
     /// What becomes of an upload of 200 kB, of four records, at a gateway that acknowledges so much with each message; what it has then, and how many
     /// messages there were.
     async fn sent_to_sparing(each: u64, patience: Duration) -> (Result<Response<Bytes>, TransferError>, u64, u64) {
+        let gateway =
+            Target::Gateway { dest: "https://photos.example/p".parse().unwrap(), permit: None, deadline: None };
+        sent_to(gateway, each, Manner::Answers, patience).await
+    }
+
+    /// The same at a service that lets each message break after that.
+    async fn sent_to_breaking(
+        each: u64,
+        manner: Manner,
+        patience: Duration,
+    ) -> (Result<Response<Bytes>, TransferError>, u64, u64) {
+        let service = Target::Service { post: "/hoop/post".to_owned(), wait_secs: 0, token: None };
+        sent_to(service, each, manner, patience).await
+    }
+
+    async fn sent_to(
+        target: Target,
+        each: u64,
+        manner: Manner,
+        patience: Duration,
+    ) -> (Result<Response<Bytes>, TransferError>, u64, u64) {
         let sealed = sealed(200_000);
         let total = sealed.layout().total();
-        let (origin, messages) = sparing(each, total);
+        let (origin, messages) = sparing(each, total, manner);
         let config = ClientConfig::default();
         let mut link = Link::new(Connector::new(hoop_http::tls::client_config(&[]).unwrap()), origin);
         let held = Held::default();
         let transfer = Transfer {
             config: &config,
             link: &mut link,
-            target: Target::Gateway { dest: "https://photos.example/p".parse().unwrap(), permit: None, deadline: None },
+            target,
             id: ID,
             sealed: sealed.clone(),
             elsewhere: RangeSet::new(),
@@ -566,6 +631,24 @@ mod tests {
         let (ended, held, messages) = sent_to_sparing(70_000, Duration::from_secs(1)).await;
         assert!(ended.is_ok(), "{ended:?}");
         assert_eq!((held, messages), (sealed(200_000).layout().total(), 3));
+    }
+
+    #[tokio::test]
+    async fn a_message_that_breaks_late_is_retried_where_it_brought_something() {
+        let (patience, after) = (Duration::from_millis(300), Duration::from_millis(600));
+        let (ended, _, messages) = sent_to_breaking(70_000, Manner::Breaks(after), patience).await;
+        assert!(ended.is_ok() && messages == 3, "{messages} messages: {ended:?}");
+        let (ended, _, messages) = sent_to_breaking(0, Manner::Breaks(after), patience).await;
+        assert!(matches!(ended, Err(TransferError::GaveUp { .. })) && messages == 1, "{messages} messages: {ended:?}");
+    }
+
+    #[tokio::test]
+    async fn a_service_that_dies_late_is_given_up_after_the_patience() {
+        let (patience, after) = (Duration::from_millis(1200), Duration::from_millis(1500));
+        let begun = Instant::now();
+        let (ended, _, messages) = sent_to_breaking(0, Manner::Dies(after), patience).await;
+        assert!(matches!(ended, Err(TransferError::GaveUp { .. })) && messages == 1, "{messages} messages: {ended:?}");
+        assert!(begun.elapsed() >= after + patience, "it is waited for since the break: {:?}", begun.elapsed());
     }
 
     #[test]
