@@ -18,7 +18,9 @@ use http::{HeaderValue, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Bytes read at a time.
 const FRAME: u64 = 256 * 1024;
@@ -88,7 +90,7 @@ pub(crate) async fn send(
     }
     match response {
         Ok(response) => {
-            let answer = read(response).await;
+            let answer = read(response, config.stall_timeout).await;
             Ok((judge(&answer, &own), answer))
         }
         Err(error) if meter.sent() < len => Err(PlainError::Broken(error)),
@@ -115,11 +117,13 @@ fn stream(body: Arc<Plaintext>, meter: Arc<Meter>) -> FrameBody {
     FrameBody { frames, remaining, meter }
 }
 
-/// The head's two fields and the beginning of the body; a body that breaks off is short, and the answer counts.
-async fn read(response: Response<Incoming>) -> Answer {
+/// The head's two fields and the beginning of the body, as far as it comes within `longest`. A body that breaks off or does not end is short, and the
+/// answer counts.
+async fn read(response: Response<Incoming>, longest: Duration) -> Answer {
     let (head, mut incoming) = response.into_parts();
+    let until = Instant::now() + longest;
     let mut body = Vec::new();
-    while let Some(Ok(frame)) = incoming.frame().await {
+    while let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, incoming.frame()).await {
         if let Some(data) = frame.data_ref() {
             body.extend_from_slice(&data[..data.len().min(BODY_MAX - body.len())]);
         }
@@ -155,6 +159,45 @@ fn judge(answer: &Answer, own: &str) -> State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::source::Content;
+    use crate::request::upload::Payload;
+    use hoop_http::{Connector, Rng};
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    /// A web server that answers at once with a head and two bytes, and then sends one more each `pause`, without end; `None`: nothing more. Returns
+    /// where it is.
+    fn endless(pause: Option<Duration>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/f", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let mut send = |text: &str| stream.write_all(text.as_bytes()).is_ok();
+            send("HTTP/1.1 201 Created\r\nContent-Length: 99999999\r\n\r\nok");
+            while pause.is_none_or(|_| send(".")) {
+                std::thread::sleep(pause.unwrap_or(Duration::from_secs(60)));
+            }
+        });
+        url
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_an_end_counts_without_the_rest() {
+        for pause in [None, Some(Duration::from_millis(20))] {
+            let payload = Payload::Data { content: vec![Content::Bytes("hello".into())], content_type: None };
+            let upload = Upload::new(endless(pause).parse().unwrap(), payload);
+            let config = ClientConfig { stall_timeout: Duration::from_millis(500), ..ClientConfig::default() };
+            let connector = Connector::new(hoop_http::tls::client_config(&[]).unwrap());
+            let mut link = Link::new(connector, upload.origin().unwrap());
+            let measured = upload.measure(Rng).unwrap();
+            let sent = send(&config, &mut link, &upload, measured, Arc::new(|_| ()));
+            let sent = tokio::time::timeout(Duration::from_secs(20), sent).await.expect("it waits for ever");
+            let (state, answer) = sent.unwrap();
+            assert_eq!((state, answer.status), (State::Accepted, 201));
+            assert!(answer.body.starts_with(b"ok"), "{pause:?}: {:?}", answer.body);
+        }
+    }
 
     #[test]
     fn an_answer_is_judged_as_a_service_without_routes_does() {
