@@ -9,7 +9,11 @@ use hoop_client::{Client, ReleaseError, State, Status};
 use hoop_http::Clock;
 use hoop_units::UploadId;
 use serde_json::json;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Between questions to a service that does not wait before it answers: often at first, for those who wait for a small upload.
+const POLL_MIN: Duration = Duration::from_millis(100);
+const POLL_MAX: Duration = Duration::from_secs(2);
 
 /// Runs it.
 pub fn run(flags: ReleaseFlags, clock: Clock) -> Result<Exit, Failure> {
@@ -32,14 +36,16 @@ pub fn run(flags: ReleaseFlags, clock: Clock) -> Result<Exit, Failure> {
 
 /// How it stands once the application has answered, or the time is over.
 async fn follow(client: &Client, id: UploadId, mut status: Status, until: Instant) -> Status {
-    while !status.state.is_settled() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        match client.status_at_service(id, left).await {
+    let left = || until.saturating_duration_since(Instant::now());
+    let mut pause = POLL_MIN;
+    while !status.state.is_settled() && !left().is_zero() {
+        match client.status_at_service(id, left()).await {
             Ok(now) => status = now,
             Err(_) => break,
+        }
+        if !status.state.is_settled() {
+            tokio::time::sleep(pause.min(left())).await;
+            pause = (pause * 3 / 2).min(POLL_MAX);
         }
     }
     status

@@ -4,6 +4,7 @@
 use crate::common::{self, App, always, noise_file, run, service};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An answer, of the upload's id, its total, and the method.
 pub type Answer = fn(&str, &str, &str) -> String;
@@ -138,4 +139,26 @@ fn a_sign_in_page_in_front_of_the_service_is_not_believed() {
         let ran = run(folder.path(), &["push", "--retry-max-time", "1s", "-T", "file", &url]).exits(7);
         assert!(ran.err.contains("hoop resume"), "{what}: {ran}");
     }
+}
+
+#[test]
+fn a_service_that_answers_at_once_is_asked_with_pauses() {
+    static QUESTIONS: AtomicU64 = AtomicU64::new(0);
+    let service = stranger(|id, _, _| {
+        QUESTIONS.fetch_add(1, Ordering::Relaxed);
+        let document = format!(r#"{{"id":"{id}","state":"received"}}"#);
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{document}", document.len())
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let uploads = folder.path().join("state/uploads");
+    std::fs::create_dir_all(&uploads).unwrap();
+    let record = serde_json::json!({
+        "id": OTHER, "key": "A".repeat(43), "url": "https://photos.example/f", "dest": "https://photos.example/hoop/post",
+        "uploads": format!("http://{service}/hoop/uploads"), "gateway": null, "monitor": null, "name": "file", "bytes": 1, "total": 2,
+        "created": 1, "expires": 2, "state": "rejected", "finished": true,
+    });
+    std::fs::write(uploads.join(format!("{OTHER}.json")), record.to_string()).unwrap();
+    let ran = run(folder.path(), &["release", OTHER, "--timeout", "2s"]).exits(8);
+    let questions = QUESTIONS.load(Ordering::Relaxed);
+    assert!((3..=12).contains(&questions), "{questions} questions in 2 s: {ran}");
 }
