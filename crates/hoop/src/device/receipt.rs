@@ -5,12 +5,13 @@ use super::request;
 use super::show;
 use crate::base::exit::{Exit, Failure};
 use hoop_client::{Asked, BodyPiece, Client, KeptReceipt, ReceiptError, check_body};
-use hoop_http::{Clock, Origin};
+use hoop_http::{Clock, Origin, Rng};
 use hoop_seal::signing::Receipt;
 use hoop_units::{UploadId, plain};
 use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 /// Runs it.
@@ -140,7 +141,19 @@ fn document(
 /// Fetches the receipt of an upload and writes it where it is to be kept; false: there is none.
 pub async fn keep(client: &Client, id: UploadId, body: Vec<BodyPiece>, path: &Path) -> Result<bool, Failure> {
     let Some(kept) = client.receipt(id, body).await? else { return Ok(false) };
-    std::fs::write(path, kept.to_json())
+    write(path, kept.to_json().as_bytes())
         .map_err(|error| Failure::new(Exit::File, format!("cannot write {}", path.display()), error))?;
     Ok(true)
+}
+
+/// Writes a receipt, for its owner alone, whole or not at all: one that was there before may be the only one. What is no plain file, such as a pipe, is
+/// written as it is.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(there) if !there.is_file() => std::fs::write(path, bytes),
+        _ => {
+            let random = format!(".{}", hex::encode(Rng.bytes::<8>()));
+            hoop_files::replace_by(&hoop_files::beside(path, &random), path, bytes, |_| Ok(()))
+        }
+    }
 }

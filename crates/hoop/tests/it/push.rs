@@ -271,6 +271,21 @@ fn a_kept_receipt_proves_what_was_accepted_and_nothing_else() {
 }
 
 #[test]
+fn a_receipt_that_is_there_is_replaced_whole_and_a_pipe_is_written() {
+    let world = World::new();
+    let pushed = world.push(&["--json", "--wait", "accepted", "-d", "x"], "/up").exits(0);
+    let id = pushed.json()["id"].as_str().unwrap().to_owned();
+    let [old, second] = ["receipt.json", "second.json"].map(|name| world.path().join(name));
+    std::fs::write(&old, "the only one").unwrap();
+    std::fs::hard_link(&old, &second).unwrap();
+    run(world.path(), &["status", &id, "--receipt", "receipt.json"]).exits(0);
+    run(world.path(), &["receipt", "verify", "receipt.json"]).exits(0);
+    assert_eq!(std::fs::read_to_string(&second).unwrap(), "the only one", "it was not emptied first");
+    let piped = run(world.path(), &["status", &id, "--receipt", "/dev/stdout"]).exits(0);
+    assert!(piped.out.contains("\"signing_keys\"") && piped.out.contains("  state "), "{piped}");
+}
+
+#[test]
 fn when_the_gateway_is_away_the_service_tells_the_status() {
     let mut world = World::new();
     let id = world.push(&["--wait", "received", "--json", "-d", "x"], "/f").exits(0).json()["id"].clone();
