@@ -75,32 +75,33 @@ fn conduct(
     let on_event = Arc::new(move |event| shown.show(&event));
     let result = runtime.block_on(hand_over(on_event));
     progress.clear();
-    let kept = match (receipt, &result) {
-        (Some(path), Ok(outcome)) => runtime.block_on(keep_receipt(client, outcome, path)),
-        _ => Ok(()),
-    };
+    if let Ok(outcome) = &result {
+        if flags.json {
+            println!("{}", document(outcome));
+        } else if !flags.quiet {
+            print!("{}", summary(outcome, label));
+        }
+        if let Some(path) = receipt {
+            runtime.block_on(keep_receipt(client, outcome, path));
+        }
+    }
     // What still runs, a name being looked up perhaps, must not keep anybody waiting.
     runtime.shutdown_background();
-    let outcome = result?;
-    kept?;
-    if flags.json {
-        println!("{}", document(&outcome));
-    } else if !flags.quiet {
-        print!("{}", summary(&outcome, label));
-    }
-    Ok(exit(&outcome))
+    Ok(exit(&result?))
 }
 
-/// Keeps the receipt, and says so if there is none: the upload's fate is the exit code's all the same.
-async fn keep_receipt(client: &Client, outcome: &Outcome, path: &Path) -> Result<(), Failure> {
-    let kept = match outcome.id {
-        Some(id) => receipt::keep(client, id, outcome.body.clone(), path).await?,
-        None => false,
-    };
-    if !kept {
-        eprintln!("There is no receipt, since the upload is {}.", outcome.state);
+/// Keeps the receipt, and says so if there is none or it cannot be kept: the upload's fate is the exit code's all the same.
+async fn keep_receipt(client: &Client, outcome: &Outcome, path: &Path) {
+    let none = || eprintln!("There is no receipt, since the upload is {}.", outcome.state);
+    let Some(id) = outcome.id else { return none() };
+    match receipt::keep(client, id, outcome.body.clone(), path).await {
+        Ok(true) => {}
+        Ok(false) => none(),
+        Err(failure) => eprintln!(
+            "The receipt is not kept: {}. Fetch it later: hoop status {id} --receipt FILE",
+            plain::line(&failure.message())
+        ),
     }
-    Ok(())
 }
 
 fn exit(outcome: &Outcome) -> Exit {

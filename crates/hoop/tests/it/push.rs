@@ -271,6 +271,18 @@ fn a_kept_receipt_proves_what_was_accepted_and_nothing_else() {
 }
 
 #[test]
+fn an_accepted_upload_is_told_as_accepted_though_its_receipt_is_lost() {
+    let world = World::new();
+    let lost = ["--receipt", "nowhere/receipt.json", "-d", "x"];
+    let ran = world.push(&lost, "/up").exits(0);
+    assert!(ran.out.contains("The application has accepted it."), "{ran}");
+    assert!(ran.err.contains("The receipt is not kept: cannot write nowhere/receipt.json"), "{ran}");
+    let ran = world.push(&[&lost[..], &["--json"]].concat(), "/up").exits(0);
+    assert_eq!(ran.json()["state"], "accepted", "one document: {ran}");
+    assert!(ran.err.contains("hoop status") && ran.err.contains("--receipt"), "{ran}");
+}
+
+#[test]
 fn a_receipt_that_is_there_is_replaced_whole_and_a_pipe_is_written() {
     let world = World::new();
     let pushed = world.push(&["--json", "--wait", "accepted", "-d", "x"], "/up").exits(0);
