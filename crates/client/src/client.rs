@@ -9,6 +9,7 @@ mod tickets;
 
 use self::error::StatusError;
 use crate::config::ClientConfig;
+use crate::private;
 use crate::state::store::{Store, UploadRecord};
 use crate::ticket::cache::TicketCache;
 use hoop_http::Connector;
@@ -17,7 +18,7 @@ use hoop_units::UploadId;
 use std::io;
 use std::time::Duration;
 
-/// SealGuard whose upload was never written down are removed after so long: longer than a push waits for its ticket.
+/// What a push left whose upload was never written down is removed after so long: longer than a push waits for its ticket.
 const ORPHAN_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// Hands uploads over, and tells what became of them. Cheap to clone; has no process-wide state.
@@ -72,9 +73,11 @@ impl Client {
     /// Writes a record on a thread that may block.
     pub(crate) async fn save(self, record: UploadRecord) -> io::Result<()> {
         let Some(store) = self.store() else { return Ok(()) };
+        let tickets = self.ticket_cache();
         let written = tokio::task::spawn_blocking(move || {
             store.prune();
             store.sweep(ORPHAN_AGE);
+            tickets.iter().for_each(|cache| private::sweep(&cache.0, ORPHAN_AGE));
             store.save(&record)
         });
         written.await.map_err(io::Error::other)?

@@ -3,7 +3,7 @@
 //! One JSON file an upload, `uploads/{id}.json`, readable by its owner alone: it holds K, which opens the application's
 //! answer. At most [`KEPT_MAX`] finished ones are kept.
 
-use crate::private::write_private;
+use crate::private::{self, write_private};
 use crate::state::resume_state::ResumeState;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -184,12 +184,13 @@ impl Store {
         }
     }
 
-    /// Removes tags that no record goes with and no push is at, `age` after they were last written: a push may be about to write its record.
+    /// Removes tags that no record goes with and no push is at, `age` after they were last written: a push may be about to write its record. And
+    /// records that were not written to their end.
     pub(crate) fn sweep(&self, age: Duration) {
+        private::sweep(&self.0, age);
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "tags")) {
-            let modified = fs::metadata(&path).and_then(|metadata| metadata.modified()).ok();
-            let old = modified.and_then(|at| at.elapsed().ok()).is_some_and(|since| since >= age);
+            let old = private::is_older(&path, age);
             // A clock that jumps makes them old in the middle of a push.
             let is_left = || fs::File::open(&path).is_ok_and(|file| file.try_lock().is_ok());
             if old && !path.with_extension("json").exists() && is_left() {
@@ -279,6 +280,22 @@ mod tests {
         drop(guard);
         store.sweep(Duration::ZERO);
         assert!(!held.exists());
+    }
+
+    #[test]
+    fn a_record_that_a_killed_process_began_to_write_is_removed_after_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store(folder.path().to_owned());
+        store.save(&record(1, false)).unwrap();
+        let [left, other] = [".0123456789abcdef", ".notes"].map(|name| folder.path().join(name));
+        fs::write(&left, "{\"key\":").unwrap();
+        fs::write(&other, "").unwrap();
+        store.sweep(Duration::from_secs(3600));
+        assert!(left.exists(), "it may still be written");
+        let two_hours_ago = SystemTime::now() - Duration::from_secs(2 * 3600);
+        fs::File::options().write(true).open(&left).unwrap().set_modified(two_hours_ago).unwrap();
+        store.sweep(Duration::from_secs(3600));
+        assert_eq!([left.exists(), other.exists(), store.list().len() == 1], [false, true, true]);
     }
 
     #[test]
