@@ -207,8 +207,10 @@ impl Store {
     }
 }
 
+/// A record as it was saved. Its id is one: file names and addresses are made of it.
 fn read(path: &Path) -> Option<UploadRecord> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    let record: UploadRecord = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    record.id.parse::<UploadId>().is_ok().then_some(record)
 }
 
 #[cfg(test)]
@@ -296,6 +298,17 @@ mod tests {
         fs::File::options().write(true).open(&left).unwrap().set_modified(two_hours_ago).unwrap();
         store.sweep(Duration::from_secs(3600));
         assert_eq!([left.exists(), other.exists(), store.list().len() == 1], [false, true, true]);
+    }
+
+    #[test]
+    fn a_record_whose_id_is_none_is_no_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store(folder.path().to_owned());
+        for id in ["", "0011", "../../../../../../../../../../tmp", "äääääääääääääääää"] {
+            let damaged = UploadRecord { id: id.to_owned(), ..record(2, false) };
+            fs::write(folder.path().join("damaged.json"), serde_json::to_vec(&damaged).unwrap()).unwrap();
+            assert_eq!(store.list(), [], "{id}");
+        }
     }
 
     #[test]
