@@ -141,8 +141,19 @@ struct WellKnown {
 }
 
 /// Asks the service for tickets, over `link`, which is to its origin. One request, unless the tickets are not at the usual
-/// path: then `/.well-known/hoop` says where.
+/// path: then `/.well-known/hoop` says where. Of more than were asked for, the first count: whoever keeps them has no room for what a service likes
+/// to send.
 pub(crate) async fn fetch(
+    link: &mut Link,
+    request: &TicketRequest<'_>,
+    clock: &Clock,
+) -> Result<Vec<IssuedTicket>, TicketsError> {
+    let mut tickets = fetch_all(link, request, clock).await?;
+    tickets.truncate(request.count.into());
+    Ok(tickets)
+}
+
+async fn fetch_all(
     link: &mut Link,
     request: &TicketRequest<'_>,
     clock: &Clock,
@@ -305,6 +316,9 @@ impl std::fmt::Debug for IssuedTicket {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use hoop_http::Connector;
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
 
     pub(crate) fn issued(number: u8, expires: u32) -> IssuedTicket {
         let mut ticket = vec![0; hoop_seal::TICKET_LEN];
@@ -369,6 +383,38 @@ pub(crate) mod tests {
         for post in ["http://photos.example/hoop/post", "HTTP://photos.example/hoop/post", "http://127.0.0.1/hoop/post"]
         {
             assert!(!judged("https://photos.example", post), "{post}");
+        }
+    }
+
+    #[tokio::test]
+    async fn of_more_tickets_than_were_asked_for_the_first_count() {
+        let mut document = TicketsDocument::of(&issued(1, 9));
+        document.tickets.extend((2..=100).map(|number| TicketsDocument::of(&issued(number, 9)).tickets.remove(0)));
+        document.post = "http://127.0.0.1/hoop/post".to_owned();
+        let body = serde_json::to_string(&document).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let origin = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        std::thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let mut reader = BufReader::new(connection);
+                let mut line = String::new();
+                while reader.read_line(&mut line).is_ok_and(|len| len > 2) {
+                    line.clear();
+                }
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                let _ = reader.get_mut().write_all(format!("{head}{body}").as_bytes());
+                let _ = std::io::copy(&mut reader, &mut std::io::sink());
+            }
+        });
+        let mut link = Link::new(Connector::new(hoop_http::tls::client_config(&[]).unwrap()), origin);
+        let (method, suite, credentials) = (&Method::POST, Suite::Aes256Gcm, &Credentials::default());
+        for count in [1, 3, TICKETS_MAX] {
+            let request =
+                TicketRequest { method, target: Some("/f"), count, suite, credentials, key: None, gateway: None };
+            let tickets = fetch(&mut link, &request, &Clock::system()).await.unwrap();
+            let numbers: Vec<_> = tickets.iter().map(|ticket| ticket.id.0[0]).collect();
+            assert_eq!(numbers, (1..=count).collect::<Vec<_>>());
+            link.close();
         }
     }
 
