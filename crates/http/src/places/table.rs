@@ -469,7 +469,7 @@ impl Table {
                 || held.network == newcomer.network
                 || self.standing(held, now).network < standing.network
         };
-        let behind = self.behind(newcomer, share, now, &may);
+        let behind = self.behind(newcomer, share, now, may);
         let number =
             behind.or_else(|| self.latest_of_most(newcomer, share)).or_else(|| self.hurries(newcomer, share, now, may));
         if let Some(held) = behind.and_then(|number| self.held.get(&(newcomer.share, number))) {
