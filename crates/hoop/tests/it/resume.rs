@@ -43,7 +43,7 @@ impl World {
         // It is remembered beside the sending, which may be faster.
         let id = (0..600).find_map(|_| {
             let list = run(self.path(), &["status", "--json"]).json();
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(std::time::Duration::from_millis(50));
             list[0]["id"].as_str().map(str::to_owned)
         });
         push.kill().unwrap();
