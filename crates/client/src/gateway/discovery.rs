@@ -8,7 +8,7 @@
 use crate::config::{ClientConfig, GatewayChoice};
 use crate::gateway::identity::{self, Met};
 use crate::gateway::known::Known;
-use crate::gateway::place::origin_of;
+use crate::gateway::place::{interfaces, origin_of};
 use crate::private::write_private;
 use crate::wire::Link;
 use hoop_http::{Connector, Origin};
@@ -119,13 +119,15 @@ async fn look_around(
     }
     searches.spawn(ask_system(sender));
     let (known, timeout) = (Arc::new(Known::read(config)), config.meeting_timeout());
+    // Whoever says that the gateway is elsewhere, or in a network of this device that has none yet, may be anybody on the network of one that is known.
+    let first = if known.is_anybody_in(&interfaces()) { Standing::Other } else { Standing::First };
     let attempt = |origin| {
         let (connector, known) = (connector.clone(), known.clone());
         async move {
             let mut link = connect(connector, origin).await.ok()?;
             let here = known.at(&identity::place(&mut link).await.ok()?);
             if here.is_empty() {
-                return Some(((link, None), Standing::First));
+                return Some(((link, None), first));
             }
             let met = identity::meet(&mut link, timeout).await;
             let standing = if met.shown.is_one_of(&here) { Standing::Known } else { Standing::Other };
@@ -140,7 +142,7 @@ async fn look_around(
 enum Standing {
     /// One that is known.
     Known,
-    /// Nobody is.
+    /// Nobody is, and nobody is in any network of this device.
     First,
     /// Another than those that are, or one that shows nothing.
     Other,

@@ -4,9 +4,10 @@
 //! place is taken for the one that belongs there; another key is then a change, which its user is told of. Lines may be taken out by hand.
 
 use crate::config::ClientConfig;
-use crate::gateway::place::Place;
+use crate::gateway::place::{Place, origin_of};
 use crate::private::write_private;
 use hoop_seal::signing::GatewayId;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 const NAME: &str = "known_gateways";
@@ -45,6 +46,14 @@ impl Known {
         known
     }
 
+    /// Whether anybody is known in a network that this device is in.
+    pub(crate) fn is_anybody_in(&self, interfaces: &[(IpAddr, u32)]) -> bool {
+        interfaces.iter().filter(|(own, _)| !own.is_loopback()).any(|(own, _)| {
+            let here = origin_of(SocketAddr::new(own.to_canonical(), 1));
+            !self.at(&Place::of(&here, interfaces)).is_empty()
+        })
+    }
+
     /// Remembers a gateway there. A failure costs a question the next time.
     pub(crate) fn add(&mut self, place: &Place, id: GatewayId) {
         let line = (place.name().to_owned(), id);
@@ -68,7 +77,6 @@ mod tests {
     use crate::gateway::identity::{Shown, judge};
     use crate::outcome::GatewayIdentity;
     use hoop_seal::signing::GatewayKey;
-    use std::net::IpAddr;
 
     #[test]
     fn gateways_are_known_by_place_and_the_oldest_are_forgotten() {
@@ -113,5 +121,25 @@ mod tests {
         let text = std::fs::read_to_string(folder.path().join(NAME)).unwrap();
         assert_eq!(text, format!("10.1.7.0/24 {0}\n10.1.0.0/16 {0}\n", id(1)));
         assert_eq!(judged(&Known::read(&config), id(2)), Ok(changed));
+    }
+
+    #[test]
+    fn who_is_known_in_a_network_of_this_device_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = ClientConfig { state_dir: Some(folder.path().to_owned()), ..ClientConfig::default() };
+        let line = |place: &str| format!("{place} {}\n", GatewayKey::from_seed(&[1; 32]).id());
+        let own: [(IpAddr, u32); 3] =
+            [([127, 0, 0, 1].into(), 8), ([10, 1, 2, 3].into(), 16), ("fd00::3".parse().unwrap(), 64)];
+        for (known, is_waited_for) in [
+            ("10.1.0.0/16", true),
+            ("10.1.7.0/24", true),
+            ("fd00::/64", true),
+            ("10.2.0.0/16", false),
+            ("203.0.113.0/24", false),
+            ("127.0.0.1:4667", false),
+        ] {
+            std::fs::write(folder.path().join(NAME), line(known)).unwrap();
+            assert_eq!(Known::read(&config).is_anybody_in(&own), is_waited_for, "{known}");
+        }
     }
 }

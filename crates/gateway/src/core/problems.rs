@@ -1,6 +1,6 @@
 //! Refusals for reasons of this gateway's own disk: [`store_problem`], [`full_problem`].
 
-use hoop_http::{Code, Problem};
+use hoop_http::{Code, Lines, Problem};
 use hoop_spool::StoreError;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub fn store_problem(error: &StoreError) -> Problem {
     if error.is_full() {
         return full_problem("the disk is full");
     }
-    tracing::error!(%error, "the spool failed");
+    tell(error);
     // Damage stays; a disk may be well again.
     match error {
         StoreError::Damaged(_) => Problem::new(Code::Internal, "the gateway's spool is damaged; its log says more"),
@@ -18,6 +18,12 @@ pub fn store_problem(error: &StoreError) -> Problem {
             Problem::new(Code::SpoolFailed, detail).retry_after(FULL_RETRY_AFTER)
         }
     }
+}
+
+/// Tells the operator that the spool failed. While a disk fails, each request comes here.
+pub fn tell(error: &StoreError) {
+    static LINES: Lines = Lines::new();
+    LINES.warn("the spool failed", error);
 }
 
 /// There is no room now; deliveries make some.

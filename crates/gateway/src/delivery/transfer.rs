@@ -7,6 +7,7 @@
 use super::message::{MESSAGE_BYTES, PayloadBody, next_message};
 use super::state::Delivery;
 use crate::core::blocking::blocking;
+use crate::core::problems::tell;
 use crate::core::state::Core;
 use crate::core::wire;
 use crate::peer::client::{PREFER_SHORT_WAIT, PREFER_WAIT, ServiceClient};
@@ -185,12 +186,12 @@ fn their_reason(reason: ReasonDocument) -> Option<Reason> {
 
 /// Why an attempt goes no further when our own disk fails in the middle of a message.
 fn store_failed(error: &StoreError) -> Retryable {
-    tracing::error!(%error, "the spool failed");
+    tell(error);
     Retryable::new(Code::SpoolFailed, "this gateway's disk cannot be read")
 }
 
 fn failed_here(error: &StoreError) -> Ended {
-    tracing::error!(%error, "the spool failed");
+    tell(error);
     // A disk that fails is not asked again every second.
     let failure = Failure { attempts: 6, ..Failure::default() };
     Ended::Retry { failure, reason: Some(Reason::new(Code::SpoolFailed.name(), "this gateway's disk cannot be used")) }

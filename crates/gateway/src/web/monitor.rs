@@ -15,7 +15,7 @@ use super::status::{Status, write_wait};
 use crate::access::cors::Page;
 use crate::access::receipts::write_headers;
 use crate::access::representation::Representation;
-use crate::core::problems::store_problem;
+use crate::core::problems::{store_problem, tell};
 use hoop_http::{Body, Code, Events, Problem, Shutdown, events, json};
 use hoop_pages::words::MonitorWords;
 use hoop_pages::{Language, shown};
@@ -200,7 +200,7 @@ impl Watch {
         loop {
             pace.tick().await;
             if let Err(error) = self.look().await {
-                tracing::error!(%error, "the spool failed");
+                tell(&error);
                 return;
             }
             let Some((_, _, known)) = &self.seen else { return events.end().await };

@@ -26,8 +26,7 @@ fn verify(flags: &VerifyFlags, clock: Clock) -> Result<Exit, Failure> {
         .map_err(|error| Failure::new(Exit::File, format!("cannot read {}", flags.receipt.display()), error))?;
     let kept = KeptReceipt::parse(&text).map_err(wrong)?;
     let signer = kept.signer().map_err(wrong)?;
-    // Whoever makes up a receipt makes up the keys beside it, too.
-    let is_proven = flags.key.is_some() || flags.keys.is_some() || !flags.offline;
+    let doubt = doubt(flags, &kept);
     let keys = match (&flags.key, &flags.keys) {
         (Some(key), _) => BTreeMap::from([(signer.to_string(), key.clone())]),
         (None, Some(file)) => pinned(file)?,
@@ -46,10 +45,23 @@ fn verify(flags: &VerifyFlags, clock: Clock) -> Result<Exit, Failure> {
     .map_err(wrong)?;
     let checked = flags.body.is_some() || !flags.files.is_empty();
     match flags.json {
-        true => println!("{}", document(&kept, &receipt, asked, checked, is_proven)),
-        false => print!("{}", in_words(&kept, &receipt, asked, checked, is_proven)),
+        true => println!("{}", document(&kept, &receipt, asked, checked, doubt.is_none())),
+        false => print!("{}", in_words(&kept, &receipt, asked, checked, doubt)),
     }
-    Ok(if is_proven { Exit::Done } else { Exit::Unproven })
+    Ok(if doubt.is_none() { Exit::Done } else { Exit::Unproven })
+}
+
+/// Why the keys may be made up; none: they may not.
+fn doubt(flags: &VerifyFlags, kept: &KeptReceipt) -> Option<&'static str> {
+    if flags.key.is_some() || flags.keys.is_some() {
+        return None;
+    }
+    if flags.offline {
+        return Some("the receipt and the keys come from the same file, which anyone can make up");
+    }
+    let is_vouched_for =
+        kept.origin.parse().is_ok_and(|origin: Origin| origin.is_https() || origin.is_loopback());
+    (!is_vouched_for).then_some("the keys came over plain http, and anyone on the way can make them up")
 }
 
 /// The keys that somebody wrote down: the document of `/.well-known/hoop`, or its `signing_keys` alone.
@@ -91,7 +103,7 @@ fn wrong(error: ReceiptError) -> Failure {
     }
 }
 
-fn in_words(kept: &KeptReceipt, receipt: &Receipt, asked: Asked<'_>, checked: bool, is_proven: bool) -> String {
+fn in_words(kept: &KeptReceipt, receipt: &Receipt, asked: Asked<'_>, checked: bool, doubt: Option<&str>) -> String {
     let (state, time) = (receipt.outcome.name(), show::time(receipt.time.as_secs()));
     let origin = plain::line(&kept.origin);
     let mut text = format!("{}: {state} by {origin} at {time}\n", receipt.upload_id);
@@ -108,15 +120,13 @@ fn in_words(kept: &KeptReceipt, receipt: &Receipt, asked: Asked<'_>, checked: bo
         BodyPiece::Octets(_) => None,
     });
     names.for_each(|name| text += &format!("  file           {name}\n"));
-    text += match (checked, is_proven) {
+    text += match (checked, doubt.is_none()) {
         (true, true) => "The receipt is genuine and matches what you gave.\n",
         (false, true) => "The receipt is genuine.\n",
         (true, false) => "The receipt matches what you gave. ",
         (false, false) => "",
     };
-    if !is_proven {
-        text += "This proves nothing: the receipt and the keys come from the same file, which anyone can make up.\n";
-    }
+    doubt.iter().for_each(|why| text += &format!("This proves nothing: {why}.\n"));
     text
 }
 

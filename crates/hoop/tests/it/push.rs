@@ -271,6 +271,22 @@ fn a_kept_receipt_proves_what_was_accepted_and_nothing_else() {
 }
 
 #[test]
+fn keys_over_plain_http_prove_nothing() {
+    let mut world = World::new();
+    let port = world.service.port();
+    world.service.stop();
+    let origin = format!("http://photos.example:{port}");
+    world.service = common::service_at(world.folder.path(), &world.app, port, &origin, &[]);
+    let (here, url) = (format!("photos.example:{port}:127.0.0.1"), format!("{origin}/up"));
+    let push = ["push", "--gateway", "none", "--resolve", &here, "--receipt", "receipt.json", "-d", "x", &url];
+    run(world.path(), &push).exits(0);
+    let verify = |more: &[&str]| run(world.path(), &[&["receipt", "verify", "receipt.json"], more].concat());
+    let unproven = verify(&["--resolve", &here]).exits(11);
+    assert!(unproven.out.contains("This proves nothing: the keys came over plain http"), "{unproven}");
+    verify(&["--keys", "receipt.json"]).exits(0);
+}
+
+#[test]
 fn an_accepted_upload_is_told_as_accepted_though_its_receipt_is_lost() {
     let world = World::new();
     let lost = ["--receipt", "nowhere/receipt.json", "-d", "x"];

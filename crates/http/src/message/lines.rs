@@ -1,7 +1,7 @@
 //! Lines of the log that strangers can bring about: so many in a minute ([`Lines`]).
 
 use parking_lot::Mutex;
-use std::io;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 /// Lines of one kind in a minute: more than come about by mistake, and 86,400 a day, some 15 MB.
@@ -49,7 +49,7 @@ impl Lines {
     }
 
     /// Warns that something failed, in these words, if one more line is written in this minute.
-    pub fn warn(&self, words: &str, error: &io::Error) {
+    pub fn warn(&self, words: &str, error: &impl Display) {
         let more = || tracing::warn!("{words}, more often than is written down in this minute");
         if self.have_room(Instant::now(), more) {
             tracing::warn!(%error, "{words}");

@@ -5,7 +5,7 @@ use hoop_http::{Code, Lines, Problem};
 use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The store has failed: the disk is full or broken, or the index damaged.
 #[derive(Debug, thiserror::Error)]
@@ -202,8 +202,6 @@ pub fn store_problem(error: StoreError) -> Problem {
         return Problem::new(Code::SpoolFull, "").retry_after(Duration::from_secs(10));
     }
     static LINES: Lines = Lines::new();
-    if LINES.have_room(Instant::now(), || ()) {
-        tracing::error!(%error, "the store failed");
-    }
+    LINES.warn("the store failed", &error);
     Problem::new(Code::Internal, "the store failed")
 }
