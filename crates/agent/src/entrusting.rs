@@ -8,6 +8,7 @@ use crate::forward::HEAD_BYTES;
 use crate::socket::UnderWay;
 use crate::spoken::http1;
 use hoop_http::Body;
+use hoop_tls::Allowance;
 use http::header::{COOKIE, HOST, HeaderMap, HeaderValue};
 use http::uri::{Authority as UriAuthority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
@@ -51,7 +52,8 @@ pub(crate) async fn serve<F: Future<Output = Response<Body>> + Send + 'static>(
         Ok(config) => config,
         Err(error) => return tracing::warn!(%error, "a program cannot be served"),
     };
-    let speaking = TlsAcceptor::from(config).accept(TokioIo::new(program));
+    let allowance = Allowance::default();
+    let speaking = TlsAcceptor::from(config).accept(allowance.below(TokioIo::new(program)));
     let stream = match timeout(TLS_TIME, speaking).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
@@ -60,7 +62,8 @@ pub(crate) async fn serve<F: Future<Output = Response<Body>> + Send + 'static>(
         Err(_) => return,
     };
     let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let (stream, requests, destination) = (TokioIo::new(stream), Arc::<Requests>::default(), destination.clone());
+    let stream = TokioIo::new(allowance.above(stream));
+    let (requests, destination) = (Arc::<Requests>::default(), destination.clone());
     let counted = requests.clone();
     let service = service_fn(move |request| {
         let (begun, answer) = (counted.begin(), answer.clone());

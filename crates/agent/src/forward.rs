@@ -45,10 +45,14 @@ pub(crate) async fn forward(
     let (waiting, begun) = (dialer.clone(), Instant::now());
     let upstream = if request.uri().scheme() == Some(&Scheme::HTTPS) {
         let (host, tls) = (destination.host(), dialer.tls.clone().ok_or(Failure::NoTls)?);
-        tokio::select! {
-            secured = Upstream::secure(flow, &host, tls) => secured?,
+        let secured = tokio::select! {
+            secured = Upstream::secure(flow, &host, tls) => secured,
             () = dialer.connector.is_in_vain(begun) => return Err(Failure::NoRelay),
-        }
+        };
+        secured.inspect_err(|_| {
+            let over = status.borrow_and_update().over;
+            over.inspect(|over| dialer.connector.say_refused(&destination.to_string(), *over, false));
+        })?
     } else {
         Upstream::Plain(flow)
     };

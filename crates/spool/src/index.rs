@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Uploads shorter than this are in [`Queue::Small`] too.
 pub const SMALL_BYTES: u64 = 1 << 20;
@@ -175,7 +176,7 @@ pub struct Index {
     rules: Rules,
     journal: Journal,
     /// What was said to have failed may be recorded all the same for whoever opens the index next.
-    is_doubtful: bool,
+    is_doubtful: Arc<AtomicBool>,
 }
 
 /// Whether all that was recorded is on disk.
@@ -285,7 +286,7 @@ impl Index {
         db.set_prepared_statement_cache_capacity(STATEMENTS);
         let journal = Journal::open(&path.with_file_name("journal"), sync)?;
         let rules = Rules { cut_through, ripened: Cell::default() };
-        let mut index = Self { db, rules, journal, is_doubtful: false };
+        let mut index = Self { db, rules, journal, is_doubtful: Arc::default() };
         let committed = index.db.query_row("SELECT epoch FROM room", [], |row| row.get::<_, i64>(0))?.unsigned_abs();
         index.journal.begin(committed + 1);
         let left = index.journal.read()?;
@@ -339,7 +340,7 @@ impl Index {
     /// # Errors
     /// If SQLite cannot. Then all of it is still there, in the journal and for all that is asked.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        if self.db.is_autocommit() && self.journal.is_empty() && !self.is_doubtful {
+        if self.db.is_autocommit() && self.journal.is_empty() && !self.is_doubtful.load(Ordering::Acquire) {
             return Ok(());
         }
         self.open_transaction()?;
@@ -348,12 +349,12 @@ impl Index {
         match noted.and_then(|_| self.execute("COMMIT")) {
             Ok(()) => {
                 self.journal.begin(epoch + 1);
-                self.is_doubtful = false;
+                self.is_doubtful.store(false, Ordering::Release);
                 Ok(())
             }
             Err(error) => {
                 // What a commit has written last makes it one, and that did not fit.
-                self.is_doubtful |= error.sqlite_error_code() != Some(ErrorCode::DiskFull);
+                self.doubts(error.sqlite_error_code() != Some(ErrorCode::DiskFull));
                 self.journal.close();
                 self.undo();
                 Err(error.into())
@@ -386,9 +387,14 @@ impl Index {
         let _ = self.open_transaction();
     }
 
-    /// Whether what was said to have failed may be recorded all the same for whoever opens the index next. Once this has [settled](Self::settle), it is not.
-    pub const fn is_doubtful(&self) -> bool {
-        self.is_doubtful
+    /// Says, also to who does not have the index, whether what was said to have failed may be recorded all the same for whoever opens it next. Once this has
+    /// [settled](Self::settle), it is not.
+    pub fn doubt(&self) -> Arc<AtomicBool> {
+        self.is_doubtful.clone()
+    }
+
+    fn doubts(&self, doubts: bool) {
+        self.is_doubtful.fetch_or(doubts, Ordering::AcqRel);
     }
 
     /// Waits until all that is recorded is on disk.
@@ -555,7 +561,8 @@ impl Index {
         let synced = written.and_then(|()| if is_urgent { self.journal.sync() } else { Ok(()) });
         if synced.is_err() {
             // What the journal could not do, SQLite may. If it cannot either, these steps are not recorded.
-            self.is_doubtful |= self.journal.forget(before).is_err();
+            let forgot = self.journal.forget(before);
+            self.doubts(forgot.is_err());
             self.journal.close();
             return self.flush().map(|()| Some(Durable::Yes));
         }

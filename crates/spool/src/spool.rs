@@ -127,6 +127,7 @@ impl Spool {
             grid: Grid { prelude: first_record },
             lives: Mutex::default(),
             left: Condvar::new(),
+            doubt: index.doubt(),
             index: Mutex::new(index),
             committer: Committer::default(),
             segments,
@@ -160,11 +161,12 @@ impl Spool {
         admit: impl FnOnce(Option<&Upload>, &HeldBy<'_>) -> Result<T, E>,
     ) -> Result<(Begin, T), E> {
         let shared = &self.shared;
-        if shared.index().is_doubtful() {
-            // What comes now is not to take the place of what may be recorded.
-            shared.settle().map_err(BeginError::from)?;
-        }
         let mut lives = shared.lives_without(offer.id);
+        if shared.is_doubtful() {
+            // What comes now is not to take the place of what may be recorded. Whoever settles says when it is over.
+            let why = io::Error::other("the disk has failed, and nothing new is taken until it is known what it has");
+            return Err(BeginError::from(StoreError::from(why)).into());
+        }
         let known = shared.index().get(offer.id).map_err(BeginError::from)?;
         let admitted = admit(known.as_ref(), &|device| shared.held_of(&lives, device, Some(offer.id)))?;
         let live = match self.live(&mut lives, offer, known)? {
@@ -1152,6 +1154,7 @@ mod tests {
             assert!(bytes.iter().all(|byte| *byte == 7));
 
             disk_fails(false);
+            spool.settle().unwrap();
             let Begin::Take(intake) = spool.begin(&offer).unwrap() else { panic!("it is not recorded here") };
             drop(intake);
             let copy = after_a_kill(folder.path());

@@ -1,10 +1,12 @@
 //! TLS whose peer has to bring data: [`Allowance`].
 //!
 //! A peer may send records without any data in them, such as KeyUpdate (RFC 8446 §4.6.3): each costs two hashes' work for 27 bytes, and is read on until data comes. rustls 0.23 bounds how
-//! many come one after the other, and not how many come in all. So what comes below TLS is measured against what it brings above:
+//! many come one after the other, and not how many come in all. So the records that come below TLS are counted (RFC 8446 §5.1) against the data that they bring above:
 //!
-//! - A connection may bring 64 KiB without data, as a handshake does, and 32 times as much as its data has. A record with one byte has 23. Beyond that, reading is an error.
-//! - After a record's worth of bytes without data, other tasks have their turn.
+//! - A connection may bring 1,024 records without data, as those of a handshake, and one for each byte of data. Beyond that, reading is an error.
+//! - After 64 records without data, other tasks have their turn.
+//!
+//! How long a record is does not matter: what is padded (§5.4) is as good as what is not.
 //!
 //! ```text
 //!   Above     a stream of data
@@ -19,16 +21,16 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How much may come without data, in bytes: more than any handshake that rustls takes as one message.
-const FREE: i64 = 64 << 10;
+/// Records that may come without data: many times those of a handshake.
+const FREE: i64 = 1_024;
 
-/// How much may come for each byte of data.
-const FOR_EACH: i64 = 32;
+/// After so many without data others have their turn. One read has at most so many with data that fills them.
+const TURN: i64 = 64;
 
-/// After so much without data others have their turn: more than a record may have (RFC 8446 §5.2).
-const TURN: usize = 17 << 10;
+/// A record begins with its type, a version, and its length (RFC 8446 §5.1).
+const HEAD_BYTES: usize = 5;
 
-/// How much may still come of a connection without data. Both of its sides share it.
+/// How many records may still come of a connection without data. Both of its sides share it.
 #[derive(Clone, Debug)]
 pub struct Allowance(Arc<AtomicI64>);
 
@@ -41,7 +43,7 @@ impl Default for Allowance {
 impl Allowance {
     /// What carries the records, measured.
     pub fn below<S>(&self, stream: S) -> Below<S> {
-        Below { stream, allowance: self.clone(), turn: 0 }
+        Below { stream, allowance: self.clone(), records: Records::default(), turn: 0 }
     }
 
     /// What TLS makes of it.
@@ -53,18 +55,45 @@ impl Allowance {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn takes(&self, bytes: usize) {
-        self.0.fetch_sub(signed(bytes), Ordering::Relaxed);
+    fn takes(&self, records: i64) {
+        self.0.fetch_sub(records, Ordering::Relaxed);
     }
 
     fn earns(&self, bytes: usize) {
-        let left = self.left().saturating_add(signed(bytes).saturating_mul(FOR_EACH));
-        self.0.store(left.min(FREE), Ordering::Relaxed);
+        let earned = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.0.store(self.left().saturating_add(earned).min(FREE), Ordering::Relaxed);
     }
 }
 
-fn signed(bytes: usize) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
+/// Counts the records of a stream.
+#[derive(Clone, Copy, Default, Debug)]
+struct Records {
+    /// What has come of the head of the next one.
+    head: [u8; HEAD_BYTES],
+    head_bytes: usize,
+    /// What is still to come of the body of this one.
+    left: usize,
+}
+
+impl Records {
+    /// How many begin in these bytes, which are the next.
+    fn begin_in(&mut self, mut bytes: &[u8]) -> i64 {
+        let mut begun = 0;
+        loop {
+            let body = self.left.min(bytes.len());
+            (self.left, bytes) = (self.left - body, &bytes[body..]);
+            if bytes.is_empty() {
+                return begun;
+            }
+            let head = bytes.len().min(HEAD_BYTES - self.head_bytes);
+            self.head[self.head_bytes..][..head].copy_from_slice(&bytes[..head]);
+            (self.head_bytes, bytes) = (self.head_bytes + head, &bytes[head..]);
+            if self.head_bytes == HEAD_BYTES {
+                (self.left, self.head_bytes) = (usize::from(u16::from_be_bytes([self.head[3], self.head[4]])), 0);
+                begun += 1;
+            }
+        }
+    }
 }
 
 /// What carries the records of a TLS connection.
@@ -72,8 +101,9 @@ fn signed(bytes: usize) -> i64 {
 pub struct Below<S> {
     stream: S,
     allowance: Allowance,
-    /// What was read since a read last had to wait.
-    turn: usize,
+    records: Records,
+    /// Those that began since a read last had to wait.
+    turn: i64,
 }
 
 impl<S> Below<S> {
@@ -99,17 +129,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Below<S> {
         if left <= 0 {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "its TLS records bring no data")));
         }
-        // Whoever brings data never comes so far down.
-        if self.turn >= TURN && left < FREE - signed(TURN) {
+        // Of whoever brings data, what was left has come back.
+        if self.turn >= TURN && left <= FREE - TURN {
             self.turn = 0;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, into);
-        let came = into.filled().len() - before;
-        self.turn = if read.is_pending() { 0 } else { self.turn + came };
-        self.allowance.takes(came);
+        let begun = self.records.begin_in(&into.filled()[before..]);
+        self.turn = if read.is_pending() { 0 } else { self.turn + begun };
+        self.allowance.takes(begun);
         read
     }
 }
@@ -235,6 +265,43 @@ mod tests {
         let _ = near.write_all(&said).await;
     }
 
+    #[test]
+    fn records_are_counted_however_they_come() {
+        let lens = [0_u16, 1, 300, 16_640, 2];
+        let bytes: Vec<u8> = lens
+            .iter()
+            .flat_map(|len| [&[23, 3, 3][..], &len.to_be_bytes(), &vec![7; usize::from(*len)]].concat())
+            .collect();
+        for piece in [1, 2, 3, 7, 1_000, bytes.len()] {
+            let mut records = Records::default();
+            let begun: i64 = bytes.chunks(piece).map(|bytes| records.begin_in(bytes)).sum();
+            assert_eq!(begun, 5, "{piece} bytes at once");
+        }
+    }
+
+    #[tokio::test]
+    async fn much_data_comes_whole_into_a_large_buffer() {
+        let (acceptor, config) = configs();
+        let (near, far) = duplex(1 << 20);
+        let server = tokio::spawn(async move {
+            let allowance = Allowance::default();
+            let mut data = allowance.above(acceptor.accept(allowance.below(far)).await.unwrap());
+            let (mut buffer, mut came) = (vec![0; 1 << 20], 0);
+            loop {
+                let len = data.read(&mut buffer).await.unwrap();
+                came += len;
+                if len == 0 {
+                    return came;
+                }
+            }
+        });
+        let mut client =
+            tokio_rustls::TlsConnector::from(config).connect("localhost".try_into().unwrap(), near).await.unwrap();
+        client.write_all(&vec![7; 40 << 20]).await.unwrap();
+        client.shutdown().await.unwrap();
+        assert_eq!(server.await.unwrap(), 40 << 20);
+    }
+
     #[tokio::test]
     async fn who_brings_data_in_records_of_a_byte_may_go_on() {
         let (mut client, mut near, server) = shaken().await;
@@ -262,6 +329,6 @@ mod tests {
         }
         drop(near);
         let (came, ended) = server.await.unwrap();
-        assert!(came < 100 && ended.unwrap_err().kind() == io::ErrorKind::InvalidData, "{came}");
+        assert!(came < 40 && ended.unwrap_err().kind() == io::ErrorKind::InvalidData, "{came}");
     }
 }

@@ -59,8 +59,7 @@ fn doubt(flags: &VerifyFlags, kept: &KeptReceipt) -> Option<&'static str> {
     if flags.offline {
         return Some("the receipt and the keys come from the same file, which anyone can make up");
     }
-    let is_vouched_for =
-        kept.origin.parse().is_ok_and(|origin: Origin| origin.is_https() || origin.is_loopback());
+    let is_vouched_for = kept.origin.parse().is_ok_and(|origin: Origin| origin.is_https() || origin.is_loopback());
     (!is_vouched_for).then_some("the keys came over plain http, and anyone on the way can make them up")
 }
 

@@ -561,8 +561,8 @@ impl Table {
     /// Where age decides, and more come than there are places for in a moment: who makes way although it has had less. Otherwise all that come would wait in the system's queue, and
     /// whoever comes fastest would set the pace for everybody.
     fn hurries(&self, newcomer: &Held, share: Share, now: Duration, may: impl Fn(&Held) -> bool) -> Option<u64> {
-        // Requests that wait have a queue of their own.
-        if !share.by_age || newcomer.stage != Stage::New {
+        // Requests that wait have a queue of their own, and who is known for having had to make way is refused.
+        if !share.by_age || newcomer.stage != Stage::New || self.standing(newcomer, now).client < 0 {
             return None;
         }
         let theirs = self.in_share(newcomer.share).filter_map(|(number, held)| {

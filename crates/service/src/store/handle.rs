@@ -106,7 +106,7 @@ impl Parts {
     }
 }
 
-/// Whether a store cannot be opened because there is no room. SQLite says so in several ways.
+/// Whether a store cannot be opened because there is no room, or nothing can be written at all. SQLite says so in several ways.
 fn lacks_room(dir: &Path, error: &StoreError) -> bool {
     error.is_full() || matches!(error, StoreError::Index(_)) && !has_room(dir)
 }
@@ -119,7 +119,7 @@ fn has_room(dir: &Path) -> bool {
         file.sync_data()
     });
     let _ = std::fs::remove_file(path);
-    !probed.is_err_and(|error| StoreError::from(error).is_full())
+    !probed.is_err_and(|error| error.kind() == io::ErrorKind::ReadOnlyFilesystem || StoreError::from(error).is_full())
 }
 
 impl Open {

@@ -29,10 +29,10 @@ impl StoreError {
     pub fn may_pass(&self) -> bool {
         /// The number of "Input/output error", for which there is no kind.
         const EIO: i32 = 5;
-        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, ReadOnly, SystemIoFailure};
+        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, SystemIoFailure};
         match self {
             Self::Index(error) => {
-                matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked | ReadOnly | SystemIoFailure))
+                matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked | SystemIoFailure))
             }
             Self::Damaged(_) | Self::InUse => false,
             Self::Body(error) => error.kind() == io::ErrorKind::ReadOnlyFilesystem || error.raw_os_error() == Some(EIO),

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// What the spool and its intakes share. Locks are taken in this order: `lives`, an upload's own, `index`, `room`, `early`.
@@ -35,6 +35,8 @@ pub struct Shared {
     /// Something is not leaving any more.
     pub left: Condvar,
     pub index: Mutex<Index>,
+    /// The index's own.
+    pub doubt: Arc<AtomicBool>,
     pub committer: Committer,
     pub segments: Segments,
     /// What is to be removed once it is on disk that it does not count: as much as the open transaction of the index has at most.
@@ -281,8 +283,12 @@ impl Shared {
 
     /// Whether what is not recorded now is not for whoever opens the index next, either. Otherwise its bytes stay, and are left to the sweep.
     fn is_certain(&self) -> bool {
-        let is_doubtful = self.index().is_doubtful();
-        !is_doubtful || self.settle().is_ok()
+        !self.is_doubtful() || self.settle().is_ok()
+    }
+
+    /// Whether what was said to have failed may be recorded all the same for whoever opens the spool next.
+    pub fn is_doubtful(&self) -> bool {
+        self.doubt.load(Ordering::Acquire)
     }
 
     /// Removes what nobody recorded of an upload that nobody sends any more; all of it if it is not recorded, or ended while they were at
