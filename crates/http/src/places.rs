@@ -14,8 +14,8 @@
 //! The first 64 of a share begin as they come. Beyond these one more begins every 2 ms, 32 at once, and whenever one has come to its end; of who is known for having had to make way, one every 50 ms: what begins costs a server most, and a crowd that
 //! begins all at once would take the cores from everybody.
 //!
-//! In a share *by age* the oldest makes way, of who has most against it, once it has been there for 20 ms. Whoever has had what it came for goes first, and comes back only for another
-//! such.
+//! In a share *by age* the oldest makes way, of who has most against it, once it has been there for 20 ms; if nobody has, and more come, after 2 ms, but not for who is known for having had
+//! to. Whoever has had what it came for goes first, and comes back only for another such. A handshake of TLS has a second once its ClientHello has come.
 //!
 //! A request that finds no place waits for one ([`Place::changed`]); those with least against them come first, of these who has waited longest, or, once half of the turns are
 //! taken or 64 wait, who has come last. It leaves the place that its connection had: so no newcomer takes its turn. So many wait at most; one more, and who has most against it is told to
