@@ -119,18 +119,16 @@ async fn look_around(
     }
     searches.spawn(ask_system(sender));
     let (known, timeout) = (Arc::new(Known::read(config)), config.meeting_timeout());
-    // Whoever says that the gateway is elsewhere, or in a network of this device that has none yet, may be anybody on the network of one that is known.
-    let first = if known.is_anybody_in(&interfaces()) { Standing::Other } else { Standing::First };
     let attempt = |origin| {
         let (connector, known) = (connector.clone(), known.clone());
         async move {
             let mut link = connect(connector, origin).await.ok()?;
-            let here = known.at(&identity::place(&mut link).await.ok()?);
-            if here.is_empty() {
-                return Some(((link, None), first));
+            let expected = known.expected(&identity::place(&mut link).await.ok()?, &interfaces());
+            if expected.is_empty() {
+                return Some(((link, None), Standing::First));
             }
             let met = identity::meet(&mut link, timeout).await;
-            let standing = if met.shown.is_one_of(&here) { Standing::Known } else { Standing::Other };
+            let standing = if met.shown.is_one_of(&expected) { Standing::Known } else { Standing::Other };
             Some(((link, Some(met)), standing))
         }
     };

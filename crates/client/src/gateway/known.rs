@@ -46,12 +46,23 @@ impl Known {
         known
     }
 
-    /// Whether anybody is known in a network that this device is in.
-    pub(crate) fn is_anybody_in(&self, interfaces: &[(IpAddr, u32)]) -> bool {
-        interfaces.iter().filter(|(own, _)| !own.is_loopback()).any(|(own, _)| {
-            let here = origin_of(SocketAddr::new(own.to_canonical(), 1));
-            !self.at(&Place::of(&here, interfaces)).is_empty()
-        })
+    /// Who is expected there, of a gateway that was found by looking: who is known at that place; else in any of this device's networks. Whoever
+    /// says that the gateway is elsewhere may be anybody on the network of one that is known, also while that one is away.
+    pub(crate) fn expected(&self, place: &Place, interfaces: &[(IpAddr, u32)]) -> Vec<GatewayId> {
+        let at_place = self.at(place);
+        if !at_place.is_empty() {
+            return at_place;
+        }
+        let own = interfaces.iter().map(|(own, _)| *own).filter(|own| !own.is_loopback());
+        let mut expected = Vec::new();
+        for id in
+            own.flat_map(|own| self.at(&Place::of(&origin_of(SocketAddr::new(own.to_canonical(), 1)), interfaces)))
+        {
+            if !expected.contains(&id) {
+                expected.push(id);
+            }
+        }
+        expected
     }
 
     /// Remembers a gateway there. A failure costs a question the next time.
@@ -124,13 +135,15 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_in_a_network_of_this_device_is_waited_for() {
+    fn who_is_known_in_a_network_of_this_device_is_expected_by_whoever_looks() {
         let folder = tempfile::tempdir().unwrap();
         let config = ClientConfig { state_dir: Some(folder.path().to_owned()), ..ClientConfig::default() };
-        let line = |place: &str| format!("{place} {}\n", GatewayKey::from_seed(&[1; 32]).id());
+        let [one, two] = [1, 2].map(|n: u8| GatewayKey::from_seed(&[n; 32]).id());
         let own: [(IpAddr, u32); 3] =
             [([127, 0, 0, 1].into(), 8), ([10, 1, 2, 3].into(), 16), ("fd00::3".parse().unwrap(), 64)];
-        for (known, is_waited_for) in [
+        let [elsewhere, here] = ["http://198.51.100.9:4667", "http://[fd00::9]:4667"]
+            .map(|origin| Place::of(&origin.parse().unwrap(), &own));
+        for (known, is_expected) in [
             ("10.1.0.0/16", true),
             ("10.1.7.0/24", true),
             ("fd00::/64", true),
@@ -138,8 +151,18 @@ mod tests {
             ("203.0.113.0/24", false),
             ("127.0.0.1:4667", false),
         ] {
-            std::fs::write(folder.path().join(NAME), line(known)).unwrap();
-            assert_eq!(Known::read(&config).is_anybody_in(&own), is_waited_for, "{known}");
+            std::fs::write(folder.path().join(NAME), format!("{known} {one}\n")).unwrap();
+            let expected = if is_expected { vec![one] } else { vec![] };
+            assert_eq!(Known::read(&config).expected(&elsewhere, &own), expected, "{known}");
         }
+        let text = format!("fd00::/64 {two}\n10.1.0.0/16 {one}\n10.1.7.0/24 {one}\n");
+        std::fs::write(folder.path().join(NAME), text).unwrap();
+        let known = Known::read(&config);
+        assert_eq!(known.expected(&elsewhere, &own), [one, two]);
+        assert_eq!(known.expected(&here, &own), [two], "there one is known");
+        let judged = |id| judge(&Shown::Proven(id), &[], &known.expected(&elsewhere, &own));
+        assert_eq!(judged(one), Ok(GatewayIdentity::Known), "the same one, by another address");
+        let stranger = GatewayKey::from_seed(&[3; 32]).id();
+        assert!(judged(stranger).is_ok_and(|identity| !identity.is_relied_on()), "nothing is left with another");
     }
 }

@@ -3,11 +3,14 @@
 
 use super::asker::Asker;
 use super::context::{PreparedUpload, Push};
-use crate::gateway::identity::{self, Shown, Witness};
+use crate::config::GatewayChoice;
+use crate::gateway::identity::{self, Met, Shown, Witness};
+use crate::gateway::place::interfaces;
 use crate::outcome::Event;
 use crate::ticket::{self, TicketRequest};
 use crate::wire::Link;
 use hoop_http::Origin;
+use hoop_seal::signing::GatewayId;
 use hoop_units::ByteRange;
 
 impl Push<'_> {
@@ -37,7 +40,7 @@ impl Push<'_> {
             Some(met) => met.clone(),
             None => identity::meet(gateway, self.client.config().meeting_timeout()).await,
         };
-        let identity = identity::judge(&met.shown, listed, &self.known.at(&met.place))?;
+        let identity = identity::judge(&met.shown, listed, &self.expected(&met))?;
         let trusted = identity.is_relied_on() || self.options.trust_new_gateway;
         if trusted {
             self.relied.insert(origin.clone());
@@ -50,10 +53,18 @@ impl Push<'_> {
         Ok(name)
     }
 
+    /// Who is expected where that gateway was met: more where it was found by looking than where its owner named it.
+    fn expected(&self, met: &Met) -> Vec<GatewayId> {
+        match self.client.config().gateway {
+            GatewayChoice::Auto => self.known.expected(&met.place, &interfaces()),
+            GatewayChoice::None | GatewayChoice::At(_) | GatewayChoice::AnyOf(_) => self.known.at(&met.place),
+        }
+    }
+
     /// Whether the gateway there has shown that it is one of those that are known, or is to be relied on in any case.
     pub(super) fn is_known(&self, origin: &Origin) -> bool {
         let Some(met) = self.met.get(origin) else { return false };
-        let known = met.shown.is_one_of(&self.known.at(&met.place));
+        let known = met.shown.is_one_of(&self.expected(met));
         (known || self.options.trust_new_gateway) && !matches!(met.shown, Shown::False(_))
     }
 
