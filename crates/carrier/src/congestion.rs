@@ -6,7 +6,12 @@
 //!
 //! **First window.** Thirty-two packets, as Chrome's and Caddy's QUIC have it, where RFC 9002 §7.2 recommends ten: a page's requests, or the first of its answers, go out in one round trip.
 //! quinn spreads what exceeds ten packets over the round trip.
+//!
+//! **Losses.** Those that do not say that the path is full leave the window as it is ([`losses`]).
 
+mod losses;
+
+use losses::Losses;
 use quinn::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetrics, CubicConfig};
 use quinn_proto::RttEstimator;
 use std::any::Any;
@@ -19,7 +24,7 @@ const FIRST_WINDOW: u64 = 32 * 1_200;
 /// How fast to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Congestion {
-    /// RFC 9438.
+    /// RFC 9438, which takes losses of a few percent for chance as long as the path's queue is empty.
     #[default]
     Cubic,
     /// BBR, version 1 as quinn has it: for links that lose packets without being full. It takes more than its share of one that is.
@@ -45,14 +50,15 @@ struct Growing(Arc<CubicConfig>);
 
 impl ControllerFactory for Growing {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
-        Box::new(GrowingCubic { cubic: self.0.clone().build(now, mtu), used: Used::new(now) })
+        Box::new(GrowingCubic { cubic: self.0.clone().build(now, mtu), used: Used::new(now), losses: Losses::new(now) })
     }
 }
 
-/// quinn's Cubic, told that it is limited by its window, and not by the application, while that is [`Used`].
+/// quinn's Cubic, told that it is limited by its window, and not by the application, while that is [`Used`]; and told of no loss that is chance.
 struct GrowingCubic {
     cubic: Box<dyn Controller>,
     used: Used,
+    losses: Losses,
 }
 
 impl Controller for GrowingCubic {
@@ -63,6 +69,7 @@ impl Controller for GrowingCubic {
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
         self.used.turn(now, rtt.get());
+        self.losses.acked(now, sent, bytes, rtt.min());
         let metrics = self.cubic.metrics();
         let is_slow_start = metrics.ssthresh.is_none_or(|threshold| metrics.congestion_window < threshold);
         let is_limited = app_limited && !self.used.fills(metrics.congestion_window, is_slow_start);
@@ -75,6 +82,12 @@ impl Controller for GrowingCubic {
     }
 
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent_congestion: bool, lost_bytes: u64) {
+        // A path that says that it is full (ECN) loses nothing.
+        let is_marked = lost_bytes == 0;
+        self.losses.lost(lost_bytes);
+        if !is_marked && !is_persistent_congestion && !self.losses.are_congestion() {
+            return;
+        }
         // How much the larger window was used says nothing of the smaller one.
         self.used.forget();
         self.cubic.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
@@ -93,7 +106,7 @@ impl Controller for GrowingCubic {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Self { cubic: self.cubic.clone_box(), used: self.used })
+        Box::new(Self { cubic: self.cubic.clone_box(), used: self.used, losses: self.losses })
     }
 
     fn initial_window(&self) -> u64 {
