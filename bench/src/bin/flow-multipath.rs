@@ -5,14 +5,14 @@
 //! its encryption 40, the flow's heads less than one), so 0.95 of a link's rate is the most there is, and 0.93 where 2 % of the packets are lost. Beside it in the same run:
 //! the same flow over each link alone, and, once, the kernel's MPTCP without encryption.
 //!
-//! Without loss congestion control is Cubic; where packets are lost at random it is BBR, at both ends, for TCP too if the kernel has it: Cubic takes each loss for a full queue.
+//! Where packets are lost at random, MPTCP has BBR at both ends, if the kernel has it: its Cubic takes each loss for a full queue.
 //!
 //! `--rounds N`; `--try` runs one round; `--way`, `--loss` and `--links` run one setting; `--mptcp no`. `FLOW_VERBOSE=1` tells what each link carried.
 
 use hoop_bench::flows::{self, Part, give, is_download, quic, serve, servers};
 use hoop_bench::number;
 use hoop_bench::{ROUNDS, Table, Verdict, median, mptcp, rounds, spread, word};
-use hoop_carrier::{Congestion, QuicOptions};
+use hoop_carrier::QuicOptions;
 use hoop_endpoint::{FlowOptions, Use};
 use hoop_lab::{Host, Lab, Link, LinkConfig, Loss, Probability, QueueLimit, Topology};
 use hoop_units::Bitrate;
@@ -123,7 +123,7 @@ impl Run {
 fn measure(folder: &Path, way: &str, lossy: bool) -> Vec<Run> {
     let lab = lab(lossy);
     let congestion = if lossy { "bbr" } else { "cubic" };
-    let mut server = Part::start(&lab, "server", "server", folder, &["--congestion", congestion]);
+    let mut server = Part::start(&lab, "server", "server", folder, &["--mptcp-congestion", congestion]);
     server.expect("ready");
     let world = World { lab, folder, way, congestion };
     let counts = [2, 4].into_iter().filter(|links| number("--links").is_none_or(|number| number == *links as u64));
@@ -180,7 +180,7 @@ impl World<'_> {
         }
         let arguments = [
             ("--way", self.way.to_owned()),
-            ("--congestion", self.congestion.to_owned()),
+            ("--mptcp-congestion", self.congestion.to_owned()),
             ("--bytes", bytes.to_string()),
             ("--seconds", number("--seconds").unwrap_or(SECONDS).to_string()),
             ("--servers", servers.collect::<Vec<_>>().join(",")),
@@ -213,7 +213,7 @@ async fn take_part(role: &str) {
     match role {
         "server" => {
             mptcp::serve(is_bbr());
-            serve(options(), &QuicOptions { congestion: congestion(), ..QuicOptions::server() }).await;
+            serve(options(), &QuicOptions::server()).await;
         }
         "flow" => println!("took {}", flow().await),
         _ => println!("took {}", mptcp_transfer().map_or("nothing".into(), |took| took.to_string())),
@@ -224,15 +224,8 @@ fn options() -> FlowOptions {
     FlowOptions { multipath: true, window: WINDOW, send_buffer: WINDOW, ..FlowOptions::default() }
 }
 
-fn congestion() -> Congestion {
-    match &word("--congestion").expect("a word")[..] {
-        "bbr" => Congestion::Bbr,
-        _ => Congestion::Cubic,
-    }
-}
-
 fn is_bbr() -> bool {
-    congestion() == Congestion::Bbr
+    word("--mptcp-congestion").expect("a word") == "bbr"
 }
 
 fn bytes() -> usize {
@@ -241,9 +234,8 @@ fn bytes() -> usize {
 
 async fn flow() -> f64 {
     let device = flows::device();
-    let options_of_carriers = QuicOptions { congestion: congestion(), ..QuicOptions::device() };
     for (link, server) in servers() {
-        device.add_carrier(quic(&link, server, &options_of_carriers).await, Use::Normal, link);
+        device.add_carrier(quic(&link, server, &QuicOptions::device()).await, Use::Normal, link);
     }
     let begin = Instant::now();
     let took = if is_download() {

@@ -1,4 +1,4 @@
-//! How fast a QUIC connection sends: [`Congestion`], and what Hoop changes of quinn's Cubic.
+//! How fast a QUIC connection sends: CUBIC (RFC 9438), and three things that Hoop does otherwise than quinn.
 //!
 //! **Growth.** quinn lets a window grow only by acknowledgements that come while it is full. A hundred short answers fill it for an instant, and then there is nothing more to send: the
 //! window stays as small as it was, and the next hundred answers take several round trips again. RFC 9002 §7.8 asks that a window which is not used does not grow. Here, as in Linux's TCP, a
@@ -7,12 +7,14 @@
 //! **First window.** Thirty-two packets, as Chrome's and Caddy's QUIC have it, where RFC 9002 §7.2 recommends ten: a page's requests, or the first of its answers, go out in one round trip.
 //! quinn spreads what exceeds ten packets over the round trip.
 //!
-//! **Losses.** Those that do not say that the path is full leave the window as it is ([`losses`]).
+//! **Losses.** Those that do not say that the path is full leave the window as it is, and those that say it is a little too full take a little ([`losses`]).
 
+mod cubic;
 mod losses;
 
+use cubic::Cubic;
 use losses::Losses;
-use quinn::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetrics, CubicConfig};
+use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use quinn_proto::RttEstimator;
 use std::any::Any;
 use std::sync::Arc;
@@ -21,80 +23,59 @@ use std::time::{Duration, Instant};
 /// The first window, in bytes: 32 packets of 1,200 bytes, which each path takes.
 const FIRST_WINDOW: u64 = 32 * 1_200;
 
-/// How fast to send.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Congestion {
-    /// RFC 9438, which takes losses of a few percent for chance as long as the path's queue is empty.
-    #[default]
-    Cubic,
-    /// BBR, version 1 as quinn has it: for links that lose packets without being full. It takes more than its share of one that is.
-    Bbr,
+/// What makes the controllers of connections.
+pub(crate) fn congestion() -> Arc<dyn ControllerFactory + Send + Sync> {
+    Arc::new(Congestion)
 }
 
-impl Congestion {
-    /// What makes the controllers of connections.
-    pub(crate) fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
-        match self {
-            Self::Cubic => {
-                let mut cubic = CubicConfig::default();
-                cubic.initial_window(FIRST_WINDOW);
-                Arc::new(Growing(Arc::new(cubic)))
-            }
-            Self::Bbr => Arc::new(BbrConfig::default()),
-        }
-    }
-}
+struct Congestion;
 
-/// Makes Cubic that grows when it is used.
-struct Growing(Arc<CubicConfig>);
-
-impl ControllerFactory for Growing {
+impl ControllerFactory for Congestion {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
-        Box::new(GrowingCubic { cubic: self.0.clone().build(now, mtu), used: Used::new(now), losses: Losses::new(now) })
+        Box::new(Sending { cubic: Cubic::new(FIRST_WINDOW, mtu), used: Used::new(now), losses: Losses::new(now) })
     }
 }
 
-/// quinn's Cubic, told that it is limited by its window, and not by the application, while that is [`Used`]; and told of no loss that is chance.
-struct GrowingCubic {
-    cubic: Box<dyn Controller>,
+/// How fast a connection sends on its path.
+#[derive(Clone, Copy)]
+struct Sending {
+    cubic: Cubic,
     used: Used,
     losses: Losses,
 }
 
-impl Controller for GrowingCubic {
-    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+impl Controller for Sending {
+    fn on_sent(&mut self, _now: Instant, bytes: u64, _last_packet_number: u64) {
         self.used.sent(bytes);
-        self.cubic.on_sent(now, bytes, last_packet_number);
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
         self.used.turn(now, rtt.get());
         self.losses.acked(now, sent, bytes, rtt.min());
-        let metrics = self.cubic.metrics();
-        let is_slow_start = metrics.ssthresh.is_none_or(|threshold| metrics.congestion_window < threshold);
-        let is_limited = app_limited && !self.used.fills(metrics.congestion_window, is_slow_start);
-        self.cubic.on_ack(now, sent, bytes, is_limited, rtt);
+        let is_used = !app_limited || self.used.fills(self.cubic.window(), self.cubic.is_slow_start());
+        self.cubic.acked(now, sent, bytes, rtt.get(), is_used);
     }
 
-    fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_packet_num_acked: Option<u64>) {
+    fn on_end_acks(&mut self, _now: Instant, in_flight: u64, _app_limited: bool, _largest_acked: Option<u64>) {
         self.used.is_now(in_flight);
-        self.cubic.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
     }
 
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent_congestion: bool, lost_bytes: u64) {
-        // A path that says that it is full (ECN) loses nothing.
-        let is_marked = lost_bytes == 0;
         self.losses.lost(lost_bytes);
-        if !is_marked && !is_persistent_congestion && !self.losses.are_congestion() {
-            return;
+        // A path that says in words that it is full (ECN) loses nothing.
+        let left = if lost_bytes == 0 { cubic::BETA } else { self.losses.left() };
+        let is_reduced = left < 1.0 && self.cubic.reduce(now, sent, left);
+        if is_persistent_congestion {
+            self.cubic.collapse();
         }
-        // How much the larger window was used says nothing of the smaller one.
-        self.used.forget();
-        self.cubic.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
+        if is_reduced || is_persistent_congestion {
+            // How much the larger window was used says nothing of the smaller one.
+            self.used.forget();
+        }
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
-        self.cubic.on_mtu_update(new_mtu);
+        self.cubic.set_packet(new_mtu);
     }
 
     fn window(&self) -> u64 {
@@ -102,15 +83,17 @@ impl Controller for GrowingCubic {
     }
 
     fn metrics(&self) -> ControllerMetrics {
-        self.cubic.metrics()
+        let mut metrics = ControllerMetrics::default();
+        (metrics.congestion_window, metrics.ssthresh) = (self.cubic.window(), self.cubic.threshold());
+        metrics
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Self { cubic: self.cubic.clone_box(), used: self.used, losses: self.losses })
+        Box::new(*self)
     }
 
     fn initial_window(&self) -> u64 {
-        self.cubic.initial_window()
+        FIRST_WINDOW
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {

@@ -31,7 +31,6 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
-pub use congestion::Congestion;
 pub use dialer::{Dialer, FrontAddress, FrontFailed, ServerAddress};
 pub use listener::{Listener, descriptors};
 pub use memory::{MemoryCarrier, memory_pair};

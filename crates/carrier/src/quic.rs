@@ -10,7 +10,7 @@
 //! that it receives what is sent to its address; that costs the server one packet and no memory. A handshake that fails at once counts for three seconds. What is kept is bounded by [`QuicLimits`],
 //! and so is what QUIC keeps of connections that are over: a server forgets those after three seconds.
 
-use crate::congestion::Congestion;
+use crate::congestion::congestion;
 use crate::datagrams::FIRST_PACKET_MAX;
 use crate::effort::{SHUNNED, Shunned, is_fair, is_flood};
 use crate::lingering::{Drivers, Lingering, OfUse, There};
@@ -63,8 +63,6 @@ const LANES_FIRST: u32 = 64;
 /// How connections are run, at either end.
 #[derive(Clone, Debug)]
 pub struct QuicOptions {
-    /// Default: Cubic.
-    pub congestion: Congestion,
     /// The largest packet that is tried, in bytes of UDP payload, 1,200 to [`MTU_MAX`]; default: [`MTU_MAX`]. What is too large for the path costs
     /// a few probes.
     pub mtu: u16,
@@ -90,7 +88,6 @@ impl QuicOptions {
     /// A device's defaults.
     pub fn device() -> Self {
         Self {
-            congestion: Congestion::Cubic,
             mtu: MTU_MAX,
             lanes: LANES_MAX,
             send_window: 8 << 20,
@@ -122,7 +119,7 @@ impl QuicOptions {
         discovery.upper_bound(self.mtu.clamp(1_200, MTU_MAX));
         let mut transport = TransportConfig::default();
         transport
-            .congestion_controller_factory(self.congestion.factory())
+            .congestion_controller_factory(congestion())
             .mtu_discovery_config(Some(discovery))
             .max_concurrent_uni_streams(VarInt::from_u32(0))
             .datagram_receive_buffer_size(None)
@@ -436,10 +433,7 @@ impl Admitting {
     /// How a connection is run that tells when it is there no more.
     fn config(&self, there: There) -> io::Result<Arc<quinn::ServerConfig>> {
         let (mut config, mut transport) = (self.config.clone(), self.options.stranger()?);
-        transport.congestion_controller_factory(Arc::new(Telling {
-            makes: self.options.congestion.factory(),
-            _there: there,
-        }));
+        transport.congestion_controller_factory(Arc::new(Telling { makes: congestion(), _there: there }));
         config.transport_config(Arc::new(transport));
         Ok(Arc::new(config))
     }

@@ -1,9 +1,13 @@
-//! Whether what a path loses says that it is full: [`Losses`].
+//! What losses say of how full a path is: [`Losses`].
 //!
 //! Cubic takes each loss for congestion. Radio links lose packets without being full, and with 3 % of loss a window of Cubic stays at some seven packets, whatever the link could
-//! carry (RFC 9438 §5.2). A link that is full shows it otherwise as well: its queue makes round trips longer, or, where there is hardly a queue, it loses much of what is sent. A loss that
-//! comes with neither does not count. BBR and PCC Vivace tolerate more, BBR whatever the queue (draft-ietf-ccwg-bbr; Dong et al., NSDI 2018).
+//! carry (RFC 9438 §5.2). A link that is full shows it otherwise as well: its queue makes round trips longer, or, where there is hardly a queue, it loses much of what is sent.
+//!
+//! So a loss that comes with neither leaves the window as it is. With a queue it leaves what the path holds without one, as TCP Westwood and H-TCP have it (Mascolo et al., MobiCom 2001;
+//! Leith and Shorten, 2004), and never less than CUBIC's share. Where much is lost, it leaves that share. BBR tolerates more, whatever the queue, and takes nearly all of a link that it shares
+//! (`bench/src/bin/fair.rs`).
 
+use super::cubic::BETA;
 use std::time::{Duration, Instant};
 
 /// Of what was sent lately, one byte in so many may be lost: some 6 %.
@@ -65,16 +69,18 @@ impl Losses {
         }
     }
 
-    /// Whether the path is full, as far as its losses say so.
-    pub(super) fn are_congestion(&self) -> bool {
+    /// What a loss leaves of the window: 1 is all of it, and [`BETA`] the least.
+    pub(super) fn left(&self) -> f64 {
         let is_much = self.lost > self.sent / TOLERATED + CHANCE;
-        is_much || self.shortest < SHORT || self.is_queue()
-    }
-
-    /// Whether all round trips were long lately. Without any the path is not known.
-    fn is_queue(&self) -> bool {
-        let Some(least) = self.least.into_iter().chain(self.least_before).min() else { return true };
-        least > self.shortest + NOISE.max(self.shortest / EIGHTH)
+        // Without any round trip the path is not known.
+        let least = self.least.into_iter().chain(self.least_before).min();
+        match least {
+            Some(least) if !is_much && self.shortest >= SHORT => {
+                let is_queue = least > self.shortest + NOISE.max(self.shortest / EIGHTH);
+                if is_queue { self.shortest.div_duration_f64(least).max(BETA) } else { 1.0 }
+            }
+            _ => BETA,
+        }
     }
 }
 
@@ -98,56 +104,58 @@ mod tests {
     }
 
     #[test]
-    fn a_few_percent_without_a_queue_are_no_congestion() {
-        for (packets, lost, are_congestion) in
-            [(100, 0, false), (100, 3, false), (100, 5, false), (100, 9, true), (100, 50, true)]
-        {
-            let losses = after(20, packets, ROUND_TRIP, lost, ROUND_TRIP);
-            assert_eq!(losses.are_congestion(), are_congestion, "{lost} of {packets}");
+    fn a_few_percent_without_a_queue_take_nothing_and_many_take_what_cubic_says() {
+        for (packets, lost, left) in [(100, 0, 1.0), (100, 3, 1.0), (100, 5, 1.0), (100, 9, BETA), (100, 50, BETA)] {
+            assert_eq!(after(20, packets, ROUND_TRIP, lost, ROUND_TRIP).left(), left, "{lost} of {packets}");
         }
     }
 
     #[test]
-    fn any_loss_with_a_queue_is_congestion() {
+    fn with_a_queue_what_the_path_holds_without_one_is_left() {
         let millis = Duration::from_millis;
-        for (took, shortest, are_congestion) in
-            [(112, 100, false), (113, 100, true), (200, 100, true), (14, 10, false), (15, 10, true)]
-        {
+        for (took, shortest, left) in [
+            (112, 100, 1.0),
+            (125, 100, 0.8),
+            (140, 100, 100.0 / 140.0),
+            (200, 100, BETA),
+            (14, 10, 1.0),
+            (15, 10, BETA),
+        ] {
             let losses = after(3, 50, millis(took), 1, millis(shortest));
-            assert_eq!(losses.are_congestion(), are_congestion, "{took} where {shortest} would do");
+            assert!((losses.left() - left).abs() < 1e-9, "{took} where {shortest} would do: {}", losses.left());
         }
     }
 
     #[test]
     fn a_queue_that_is_gone_counts_no_more_after_two_rounds() {
         let mut losses = after(5, 50, ROUND_TRIP * 2, 1, ROUND_TRIP);
-        assert!(losses.are_congestion());
+        assert_eq!(losses.left(), BETA);
         let sent = losses.since + ROUND_TRIP;
         losses.acked(sent + ROUND_TRIP, sent, PACKET, ROUND_TRIP);
-        assert!(!losses.are_congestion());
+        assert_eq!(losses.left(), 1.0);
     }
 
     #[test]
     fn a_few_losses_among_few_packets_are_chance_and_many_are_not() {
-        assert!(!after(1, 10, ROUND_TRIP, 2, ROUND_TRIP).are_congestion());
-        assert!(after(1, 10, ROUND_TRIP, 4, ROUND_TRIP).are_congestion());
+        assert_eq!(after(1, 10, ROUND_TRIP, 2, ROUND_TRIP).left(), 1.0);
+        assert_eq!(after(1, 10, ROUND_TRIP, 4, ROUND_TRIP).left(), BETA);
     }
 
     #[test]
-    fn losses_on_a_short_path_and_before_any_answer_are_congestion() {
+    fn losses_on_a_short_path_and_before_any_answer_count_in_full() {
         let short = Duration::from_millis(3);
-        assert!(after(3, 100, short, 1, short).are_congestion());
+        assert_eq!(after(3, 100, short, 1, short).left(), BETA);
         let mut unknown = Losses::new(Instant::now());
         unknown.lost(PACKET);
-        assert!(unknown.are_congestion());
+        assert_eq!(unknown.left(), BETA);
     }
 
     #[test]
     fn what_was_lost_long_ago_is_forgotten() {
         let mut losses = after(1, 100, ROUND_TRIP, 50, ROUND_TRIP);
-        assert!(losses.are_congestion());
+        assert_eq!(losses.left(), BETA);
         let sent = losses.since;
         (0..2_000).for_each(|_| losses.acked(sent + ROUND_TRIP, sent, PACKET, ROUND_TRIP));
-        assert!(!losses.are_congestion());
+        assert_eq!(losses.left(), 1.0);
     }
 }
