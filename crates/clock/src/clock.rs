@@ -5,6 +5,7 @@ use crate::readings::{Readings, System};
 use hoop_timekeeper::Over;
 use hoop_units::{Timestamp, UnixTime};
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -46,20 +47,23 @@ impl Clock {
 
     /// This clock, judged from now on, and kept in a file. Whoever opens a store keeps its clock beside it, and [looks](Clock::look)
     /// at it now and then.
-    pub fn keep(self, path: &Path) -> Self {
+    ///
+    /// # Errors
+    /// If the file is there and the disk does not give it.
+    pub fn keep(self, path: &Path) -> io::Result<Self> {
         self.judged(Some(path))
     }
 
     /// This clock, judged from now on, and not written down: for what does not outlive its process.
     pub fn judge(self) -> Self {
-        self.judged(None)
+        self.judged(None).expect("there is no file that fails")
     }
 
-    fn judged(self, path: Option<&Path>) -> Self {
-        match self.source {
-            Source::Readings(readings) => Self { source: Source::Kept(Arc::new(Kept::open(readings, path))), ..self },
+    fn judged(self, path: Option<&Path>) -> io::Result<Self> {
+        Ok(match self.source {
+            Source::Readings(readings) => Self { source: Source::Kept(Arc::new(Kept::open(readings, path)?)), ..self },
             Source::Wall(_) | Source::Kept(_) => self,
-        }
+        })
     }
 
     /// Looks at the clocks, and writes down what time it is if that was long ago, or if it is done for the `last` time. Waits for the disk; to be called

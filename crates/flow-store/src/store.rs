@@ -103,7 +103,8 @@ impl Store {
             LockError::Held => OpenError::Locked(folder.into()),
             LockError::File(source) => OpenError::Folder { path, source },
         })?;
-        let clock = settings.clock.clone().keep(&folder.join("clock"));
+        let path = folder.join("clock");
+        let clock = settings.clock.clone().keep(&path).map_err(OpenError::at(&path))?;
         let (flows, mut damages) = Flows::open(&folder.join("flows"), settings, clock.clone())?;
         let (mut bytes, more) = ByteLog::open(&folder.join("octets"), settings)?;
         damages.extend(more);

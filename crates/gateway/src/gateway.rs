@@ -57,6 +57,9 @@ pub enum OpenError {
     /// The gateway's own key cannot be read or made.
     #[error("cannot use gateway.key in the spool: {0}")]
     Key(#[source] io::Error),
+    /// The last good time cannot be read.
+    #[error("cannot use the file clock in the spool: {0}")]
+    Clock(#[source] io::Error),
     /// The runtime is going down.
     #[error("cannot open the spool: {0}")]
     Runtime(#[source] io::Error),
@@ -80,7 +83,7 @@ impl Gateway {
         let spool = tokio::task::spawn_blocking(move || Spool::open(settings)).await;
         let spool = spool.map_err(|error| OpenError::Runtime(error.into()))??;
         // The folder is there, and ours.
-        config.clock = config.clock.keep(&config.spool.join("clock"));
+        config.clock = config.clock.keep(&config.spool.join("clock")).map_err(OpenError::Clock)?;
         let limits = server_limits(&config);
         let server = bind(&config, limits).await?;
         let admin = hoop_http::metrics::bind(config.admin).await?;

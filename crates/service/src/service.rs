@@ -75,7 +75,9 @@ impl Service {
         });
         let opened = opened.await.map_err(StoreError::from).and_then(|opened| opened);
         let store = opened.map_err(|error| OpenServiceError::State { path, source: Box::new(error) })?;
-        config.clock = config.clock.keep(&config.state_dir.join("clock"));
+        let path = config.state_dir.join("clock");
+        let kept = config.clock.keep(&path);
+        config.clock = kept.map_err(|error| OpenServiceError::State { path, source: Box::new(error) })?;
         let crowd = crowd::crowd(config.connections, config.trusted_proxies.clone());
         let limits = ServerLimits { crowd: Some(crowd), ..config.limits.clone() };
         let server = Server::bind(config.listen, server_tls.map(Arc::new), limits).await?;

@@ -251,7 +251,10 @@ fn open_cache(
     let known = devices.known();
     let is_known = |device| known.contains_key(&device);
     let clock = match &config.store {
-        Some(store) => Clock::system().keep(&store.folder.join("clock")),
+        Some(store) => {
+            let path = store.folder.join("clock");
+            Clock::system().keep(&path).map_err(|source| RelayError::Store { path, source })?
+        }
         None => Clock::system().judge(),
     };
     let opened = Cache::open(config.cache, folder.as_deref().zip(reserve), &config.allowed, files, clock, is_known);
