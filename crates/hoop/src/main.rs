@@ -54,13 +54,14 @@ fn main() {
     let code = match ended {
         Ok(exit) => exit,
         Err(failure) => {
+            base::terminal::finish_log();
             eprint!("{failure}");
             failure.exit
         }
     };
     // Whatever still runs in the background, such as a name being looked up, is not waited for.
     let _ = std::io::stdout().flush();
-    std::process::exit(code.code());
+    base::terminal::exit(code.code());
 }
 
 /// What was typed. A refusal quotes it, and some of it may be others' words: so what is refused is read once more with each active letter written out, and the words of

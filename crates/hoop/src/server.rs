@@ -8,6 +8,7 @@ pub mod notify;
 pub mod powers;
 
 use crate::base::exit::{Exit, Failure};
+use crate::base::terminal;
 use crate::server::powers::give_up_ports;
 use hoop_http::{ServeError, Shutdown, apart, shutdown};
 use serde::de::DeserializeOwned;
@@ -76,6 +77,9 @@ pub fn runtime() -> Result<Runtime, Failure> {
 /// Its threads do this when they begin.
 fn runtime_of(begins: fn()) -> Result<Runtime, Failure> {
     limit_arenas();
+    if tracing::dispatcher::has_been_set() {
+        terminal::write_log_apart(begins);
+    }
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
     let runtime = Builder::new_multi_thread()
         .worker_threads(workers)
@@ -221,6 +225,7 @@ pub fn announce(address: SocketAddr, tls: bool, as_json: bool) {
 /// The same, of a server that goes on to change the machine's network, and keeps what that takes ([`run_flows_with_powers`]).
 pub fn announce_with_powers(address: SocketAddr, tls: bool, as_json: bool) {
     let url = format!("{}://{address}", if tls { "https" } else { "http" });
+    terminal::finish_log();
     match as_json {
         true => println!("{}", json!({"listening": url})),
         false => println!("listening on {url}"),
@@ -233,6 +238,7 @@ pub fn announce_with_powers(address: SocketAddr, tls: bool, as_json: bool) {
 #[cfg(feature = "flow")]
 pub fn announce_flows(address: SocketAddr, as_json: bool) {
     give_up_ports();
+    terminal::finish_log();
     match as_json {
         true => println!("{}", json!({"listening": address.to_string()})),
         false => println!("listening on {address}, UDP and TCP"),
@@ -303,7 +309,7 @@ pub fn stop_on_signal() -> Result<Shutdown, Failure> {
                 _ = interrupt.recv() => {}
             }
             if stopping {
-                std::process::exit(Exit::Unexpected.code());
+                terminal::exit(Exit::Unexpected.code());
             }
             tracing::info!("stopping");
             notify::stopping();

@@ -7,6 +7,10 @@
 use hoop_units::plain;
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Writes words to the standard output. Whoever reads no further has seen enough.
@@ -50,12 +54,108 @@ impl<'a> MakeWriter<'a> for Log {
 impl Write for Log {
     /// Takes one event, with the line end that is its own.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        io::stderr().write_all(one_event(event).as_bytes())?;
+        let line = one_event(event);
+        match APART.get() {
+            Some(apart) => apart.take(line),
+            None => io::stderr().write_all(line.as_bytes())?,
+        }
         Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()
+    }
+}
+
+/// What waits to be written of a log, at most, in bytes: some thousand lines.
+const WAITING_MAX: usize = 256 * 1024;
+
+/// So long what waits may take at the end of the process.
+const FINISH: Duration = Duration::from_secs(1);
+
+/// Who writes the log, once it has a thread of its own.
+static APART: OnceLock<Apart> = OnceLock::new();
+
+/// Has a thread of its own write the log from now on: whoever is to read it may stand still, and nobody else is to wait for that. `begins` is its first act.
+pub fn write_log_apart(begins: fn()) {
+    APART.get_or_init(|| Apart::begin(io::stderr(), begins));
+}
+
+/// Waits until what waits of the log is written: what is said next comes after it.
+pub fn finish_log() {
+    if let Some(apart) = APART.get() {
+        apart.finish(FINISH);
+    }
+}
+
+/// Ends the process once what waits of the log is written.
+pub fn exit(code: i32) -> ! {
+    finish_log();
+    std::process::exit(code)
+}
+
+/// A thread that writes lines, and what it has not written yet.
+#[derive(Debug)]
+struct Apart {
+    lines: Sender<Line>,
+    /// Bytes that wait.
+    waiting: Arc<AtomicUsize>,
+    /// Lines for which there was no room.
+    lost: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Line {
+    Event(String),
+    /// All before it is written; whoever waits for that has the other end.
+    Mark(Sender<()>),
+}
+
+impl Apart {
+    fn begin(out: impl Write + Send + 'static, begins: fn()) -> Self {
+        let (lines, taken) = mpsc::channel();
+        let apart = Self { lines, waiting: Arc::default(), lost: Arc::default() };
+        let (waiting, lost) = (apart.waiting.clone(), apart.lost.clone());
+        let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
+            begins();
+            write_lines(out, &taken, &waiting, &lost);
+        });
+        // Without a thread the lines are lost, and the process goes on.
+        drop(thread);
+        apart
+    }
+
+    fn take(&self, line: String) {
+        let len = line.len();
+        if self.waiting.fetch_add(len, Ordering::Relaxed) + len > WAITING_MAX
+            || self.lines.send(Line::Event(line)).is_err()
+        {
+            self.waiting.fetch_sub(len, Ordering::Relaxed);
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn finish(&self, within: Duration) {
+        let (mark, written) = mpsc::channel();
+        if self.lines.send(Line::Mark(mark)).is_ok() {
+            let _ = written.recv_timeout(within);
+        }
+    }
+}
+
+fn write_lines(mut out: impl Write, lines: &Receiver<Line>, waiting: &AtomicUsize, lost: &AtomicU64) {
+    for line in lines {
+        match line {
+            Line::Event(line) => {
+                let _ = out.write_all(line.as_bytes());
+                waiting.fetch_sub(line.len(), Ordering::Relaxed);
+            }
+            Line::Mark(mark) => drop(mark),
+        }
+        let lines = lost.swap(0, Ordering::Relaxed);
+        if lines > 0 {
+            tracing::warn!(lines, "lines of this log are lost, since nobody read it for a while");
+        }
     }
 }
 
@@ -81,6 +181,36 @@ mod tests {
             "INFO stored name=\"a\\u000aINFO stopping\\u001b[2J\\u202e\"\n".to_owned()
         );
         assert_eq!(one_event(b"{\"a\":\"\xff\"}\n"), "{\"a\":\"\u{fffd}\"}\n");
+    }
+
+    /// Where lines go that a test lets through one by one.
+    struct Slow(Receiver<()>, Sender<String>);
+
+    impl Write for Slow {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.recv().map_err(io::Error::other)?;
+            self.1.send(String::from_utf8_lossy(line).into_owned()).map_err(io::Error::other)?;
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_log_that_nobody_reads_keeps_nobody_waiting_and_its_lost_lines_are_counted() {
+        let ((let_through, through), (written, came)) = (mpsc::channel(), mpsc::channel());
+        let apart = Apart::begin(Slow(through, written), || {});
+        let line = "x".repeat(1_024);
+        (0..1_000).for_each(|_| apart.take(line.clone()));
+        assert_eq!(apart.lost.load(Ordering::Relaxed), 1_000 - 256);
+        assert_eq!(apart.waiting.load(Ordering::Relaxed), WAITING_MAX);
+        apart.finish(Duration::from_millis(1));
+        (0..256).for_each(|_| let_through.send(()).unwrap());
+        assert_eq!(came.iter().take(256).filter(|came| *came == line).count(), 256, "what was taken is written");
+        apart.finish(Duration::from_secs(60));
+        assert_eq!((apart.lost.load(Ordering::Relaxed), apart.waiting.load(Ordering::Relaxed)), (0, 0));
     }
 
     /// Files whose bytes are no words.

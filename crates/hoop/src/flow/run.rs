@@ -180,7 +180,7 @@ fn cannot_run(flags: &RunFlags, error: io::Error) -> Failure {
 
 /// Ends as the program ended.
 fn end_as(status: ExitStatus) -> ! {
-    std::process::exit(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1))
+    crate::base::terminal::exit(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1))
 }
 
 /// How long somebody waits for what a program wrote who has told it to end: less than service managers do before they kill.

@@ -4,6 +4,7 @@
 use crate::common::{self, App, eventually, noise_file, run, service};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
+use std::process::Stdio;
 
 /// Clears the screen, sets the title, turns text round, hides, and begins a line of its own.
 const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}\u{200b}\r\nhoop: you may leave\u{7f}";
@@ -225,4 +226,27 @@ fn a_monitor_link_to_another_origin_is_not_printed() {
     assert!(!ran.out.contains("evil.example") && !ran.err.contains("evil.example"), "{ran}");
     let json = run(folder.path(), &["push", "--json", "--gateway", &gateway.url, "-T", "file", &url]).exits(0).json();
     assert!(json["monitor"].as_str().unwrap().starts_with(&format!("{}/monitor?ID=", gateway.url)), "{json}");
+}
+
+/// Its pipe holds 64 KiB, and each press of a button is a line.
+#[test]
+fn a_log_that_nobody_reads_stops_no_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let admin = format!("127.0.0.1:{}", common::free_port());
+    let role = ["gateway", "--listen", "127.0.0.1:0", "--spool", "s", "--no-mdns", "--admin", &admin];
+    let mut command = common::hoop(folder.path(), &role);
+    let mut gateway = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(gateway.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on "), "{line}");
+    let mut unread = gateway.stderr.take().unwrap();
+    let presses = format!("http://{admin}/pause?[1-1000]");
+    let ran =
+        common::curl(&["-X", "POST", "-o", "/dev/null", "-w", "%{http_code} ", "--max-time", "60", presses.as_str()]);
+    assert_eq!(ran.out.matches("303").count(), 1_000, "{ran}");
+    gateway.kill().unwrap();
+    gateway.wait().unwrap();
+    let mut log = Vec::new();
+    unread.read_to_end(&mut log).unwrap();
+    assert!(log.len() >= 60_000, "there was not enough of it to fill the pipe: {} bytes", log.len());
 }

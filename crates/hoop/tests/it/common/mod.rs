@@ -229,6 +229,11 @@ impl Server {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
+    /// Waits until it has logged this: lines are written by a thread of their own.
+    pub fn has_logged(&self, words: &str) {
+        eventually(words, || self.log().contains(words).then_some(()));
+    }
+
     /// Asks it to stop (SIGTERM) and returns its exit code.
     pub fn stop(&mut self) -> i32 {
         let pid = self.child.id().to_string();
