@@ -60,10 +60,7 @@ async fn seek(config: &ClientConfig, connector: Connector, tried: &[Origin]) -> 
         GatewayChoice::AnyOf(origins) => first_of(connector, origins, tried).await.map(|link| (link, None)),
         GatewayChoice::Auto => {
             let last = recall(config).filter(|last| !tried.contains(last));
-            match tokio::time::timeout(config.discovery_timeout, look_around(config, connector, last, tried)).await {
-                Ok(found) => found,
-                Err(_) => Err("there is no gateway on this network".to_owned()),
-            }
+            look_around(config, connector, last, tried).await
         }
     }
 }
@@ -132,7 +129,8 @@ async fn look_around(
             Some(((link, Some(met)), standing))
         }
     };
-    choose(candidates, last, not, attempt).await.ok_or_else(|| "there is no gateway on this network".to_owned())
+    let found = choose(candidates, last, not, config.discovery_timeout, attempt).await;
+    found.ok_or_else(|| "there is no gateway on this network".to_owned())
 }
 
 /// What a gateway that answers is, by what is known at its place.
@@ -147,11 +145,12 @@ enum Standing {
 }
 
 /// Of the candidates, and the gateway of the `last` time, but `not` of these: the first that is known, or that is where nobody is; else the first, if no such one comes
-/// within [`KNOWN_GRACE`].
+/// within [`KNOWN_GRACE`] of it. None if nobody answers `within` that time.
 async fn choose<T: Send + 'static, A>(
     mut candidates: mpsc::Receiver<SocketAddr>,
     last: Option<Origin>,
     not: &[Origin],
+    within: Duration,
     attempt: impl Fn(Origin) -> A,
 ) -> Option<T>
 where
@@ -163,8 +162,10 @@ where
         attempts.spawn(attempt(origin));
     }
     let mut other = None;
-    let mut until = Instant::now();
+    let mut until = Instant::now() + within;
     loop {
+        // Of a known one, or of any.
+        let may_come = other.is_some() || !candidates.is_closed() || !attempts.is_empty();
         tokio::select! {
             Some(address) = candidates.recv() => {
                 let known = tried.contains(&address) || not.contains(&origin_of(address));
@@ -181,7 +182,7 @@ where
                 }
                 Some(_) | None => {}
             },
-            () = tokio::time::sleep_until(until), if other.is_some() => return other,
+            () = tokio::time::sleep_until(until), if may_come => return other,
             else => return other,
         }
     }
@@ -287,6 +288,8 @@ mod tests {
         }
     }
 
+    const WITHIN: Duration = Duration::from_millis(1_500);
+
     /// Who answers at a port, after so many milliseconds.
     async fn chosen(answers: &'static [(u16, u64, Standing)]) -> Option<u16> {
         let (sender, candidates) = mpsc::channel(CANDIDATES_MAX);
@@ -299,7 +302,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(*after)).await;
             Some((*port, *standing))
         };
-        let chosen = choose(candidates, None, &[], attempt).await;
+        let chosen = choose(candidates, None, &[], WITHIN, attempt).await;
         drop(sender);
         chosen
     }
@@ -312,6 +315,9 @@ mod tests {
         assert_eq!(chosen(&[(4667, 1, Other), (4668, 60_000, Known)]).await, Some(4667), "it is not waited for long");
         assert_eq!(chosen(&[(4667, 1, Other), (4668, 2, Other)]).await, Some(4667));
         assert_eq!(chosen(&[(4667, 1, First), (4668, 0, Other)]).await, Some(4667), "nobody is known there");
+        assert_eq!(chosen(&[(4667, 1_400, Other)]).await, Some(4667), "also if it is the last moment to answer");
+        assert_eq!(chosen(&[(4667, 1_400, Other), (4668, 2_800, Known)]).await, Some(4668));
+        assert_eq!(chosen(&[(4667, 1_600, Known)]).await, None, "nobody is waited for without end");
         let begun = Instant::now();
         assert_eq!(chosen(&[(4667, 1, First), (4668, 1_000, Known)]).await, Some(4667));
         assert!(begun.elapsed() < KNOWN_GRACE, "where nobody is known, nobody is waited for");
