@@ -15,7 +15,8 @@
 //! | any | the body: an operation |
 //!
 //! The first that is of another epoch, or is not whole, is where the journal ends. Records are written in order, and a sync covers all before it; so what comes
-//! after a torn one was never acknowledged.
+//! after a torn one was never acknowledged. Whole ones may lie behind it, and would count if another came to stand in front of them. So nobody writes into
+//! an epoch that an earlier process wrote into: whoever opens the index begins a new one.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -140,16 +141,6 @@ impl Journal {
         }
         self.at = at as u64;
         Ok(found)
-    }
-
-    /// Whether anything was ever written.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn was_used(&self) -> io::Result<bool> {
-        let mut head = [0; HEAD_BYTES as usize];
-        self.file.read_exact_at(&mut head, 0)?;
-        Ok(head != [0; HEAD_BYTES as usize])
     }
 
     /// Whether there is room for these bodies.
