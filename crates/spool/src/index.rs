@@ -289,8 +289,8 @@ impl Index {
         let mut index = Self { db, rules, journal, is_doubtful: Arc::default() };
         let committed = index.db.query_row("SELECT epoch FROM room", [], |row| row.get::<_, i64>(0))?.unsigned_abs();
         index.journal.begin(committed + 1);
-        let left = index.journal.read()?;
-        index.repeat(&left)?;
+        index.journal.load()?;
+        index.repeat()?;
         // Also if nothing is there: what the file has behind a record that is torn, or was forgotten, is not to stand behind one that comes now. So none
         // does before SQLite has committed the epoch; on a full disk nothing new is taken until then.
         index.journal.close();
@@ -309,19 +309,15 @@ impl Index {
     }
 
     /// Opens the transaction that many changes share, unless it is open.
-    fn open_transaction(&mut self) -> Result<(), StoreError> {
-        if !self.db.is_autocommit() {
-            return Ok(());
-        }
+    fn open_transaction(&self) -> Result<(), StoreError> {
         // What the journal has of this epoch was in a transaction that SQLite could not commit.
-        let left = if self.journal.is_empty() { Vec::new() } else { self.journal.read()? };
-        self.repeat(&left)
+        if self.db.is_autocommit() { self.repeat() } else { Ok(()) }
     }
 
     /// Opens a transaction, and repeats in it what the journal has.
-    fn repeat(&mut self, left: &[Vec<u8>]) -> Result<(), StoreError> {
+    fn repeat(&self) -> Result<(), StoreError> {
         self.execute("BEGIN IMMEDIATE")?;
-        let repeated = left.iter().try_for_each(|body| {
+        let repeated = self.journal.bodies().try_for_each(|body| {
             let done = match operation::decode(body)? {
                 Operation::Record(stored) => record(&self.db, &self.rules, &stored).map(drop),
                 Operation::Change { id, change, now } => {

@@ -370,7 +370,7 @@ impl Spool {
         let all = spoilt.all();
         let Some(lost) = self.shared.index().spoil(id, &all, reason, now)? else { return Ok(()) };
         self.shared.changed();
-        self.shared.room().kept -= lost;
+        self.shared.room().lose(lost);
         // What does not count any more takes no room either. Nobody writes what is stored.
         let punch = |body: &Body, range: ByteRange, stays: &RangeSet| {
             let stays = stays.iter().chain(spoilt.unreadable.iter()).collect();
@@ -1160,6 +1160,36 @@ mod tests {
             let copy = after_a_kill(folder.path());
             assert_eq!(Spool::open(Settings::new(copy.path())).unwrap().get(offer.id).unwrap(), None);
         }
+    }
+
+    /// As btrfs does, or a kernel that needs the page.
+    #[test]
+    fn what_a_failed_sync_drops_of_other_changes_stays_as_it_was_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let journal = folder.path().join("journal");
+        let of = |number| Offer { id: UploadId([number; 16]), ..offer(b"prelude") };
+        acts(&spool, &of(1), ByteRange::new(7, 100));
+        let synced = fs::read(&journal).unwrap();
+        let accepted = Change { state: Some(State::Accepted), ..Change::default() };
+        assert_eq!(spool.change_soon(of(1).id, &accepted, NOW).unwrap(), Some(State::Accepted));
+        let Begin::Take(mut intake) = spool.begin(&of(2)).unwrap() else { panic!("it is new") };
+        intake.write_at(7, &[7; 93]).unwrap();
+        let disk_fails = |fails| {
+            let mut index = spool.shared.index();
+            index.fail_journal(fails);
+            index.refuse_commits(fails);
+        };
+        disk_fails(true);
+        fs::write(&journal, synced).unwrap();
+        assert!(intake.commit(ByteRange::new(7, 100), NOW).is_err());
+        drop(intake);
+        assert_eq!(spool.get(of(1).id).unwrap().unwrap().state, State::Accepted);
+        disk_fails(false);
+        spool.settle().unwrap();
+        assert_eq!(spool.get(of(1).id).unwrap().unwrap().state, State::Accepted);
+        assert_eq!((spool.kept_bytes(), spool.shared.index().kept().unwrap()), (0, 0));
+        assert!(spool.shared.index().wrong_sums().unwrap().is_empty());
     }
 
     #[test]

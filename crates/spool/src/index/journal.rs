@@ -36,8 +36,8 @@ pub struct Journal {
     sync: bool,
     /// Of what is written now.
     epoch: u64,
-    /// Where the next record goes.
-    at: u64,
+    /// The records of this epoch, as they were written: after a sync that failed, the file may have fewer.
+    records: Vec<u8>,
     /// Some of it may not be on disk.
     is_behind: bool,
     /// Nothing more of this epoch is written: SQLite may have committed what it said it could not, or the disk may have lost some of it.
@@ -71,7 +71,7 @@ impl Journal {
             file,
             sync,
             epoch: 0,
-            at: 0,
+            records: Vec::new(),
             is_behind: false,
             is_closed: false,
             #[cfg(test)]
@@ -80,8 +80,8 @@ impl Journal {
     }
 
     /// Begins anew, in `epoch`: all that there is of earlier ones is committed.
-    pub const fn begin(&mut self, epoch: u64) {
-        (self.epoch, self.at, self.is_behind, self.is_closed) = (epoch, 0, false, false);
+    pub fn begin(&mut self, epoch: u64) {
+        (self.epoch, self.records, self.is_behind, self.is_closed) = (epoch, Vec::new(), false, false);
     }
 
     /// Has no room until the next epoch.
@@ -96,7 +96,7 @@ impl Journal {
 
     /// Where the next record goes.
     pub const fn at(&self) -> u64 {
-        self.at
+        self.records.len() as u64
     }
 
     /// Forgets the records from `at` on, which could not be written: whoever opens the journal next finds none of them.
@@ -104,7 +104,7 @@ impl Journal {
     /// # Errors
     /// If the disk does not take that, either. Then nobody knows what the next one finds.
     pub fn forget(&mut self, at: u64) -> io::Result<()> {
-        self.at = at;
+        self.records.truncate(at as usize);
         #[cfg(test)]
         if self.fails {
             return Err(io::Error::other("the disk does not take it"));
@@ -122,31 +122,38 @@ impl Journal {
 
     /// Whether there is anything of this epoch.
     pub const fn is_empty(&self) -> bool {
-        self.at == 0
+        self.records.is_empty()
     }
 
-    /// The bodies of this epoch that are written, in order. After [`Journal::begin`] it finds what an earlier process left.
+    /// The bodies of this epoch, in order.
+    pub fn bodies(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.records[..];
+        std::iter::from_fn(move || {
+            let body = record(rest, self.epoch)?;
+            rest = &rest[HEAD_BYTES as usize + body.len()..];
+            Some(body)
+        })
+    }
+
+    /// Finds what an earlier process left of this epoch.
     ///
     /// # Errors
-    /// If they cannot be read.
-    pub fn read(&mut self) -> io::Result<Vec<Vec<u8>>> {
-        let mut bytes = vec![0; JOURNAL_BYTES as usize];
+    /// If it cannot be read.
+    pub fn load(&mut self) -> io::Result<()> {
+        let (mut bytes, mut end) = (vec![0; JOURNAL_BYTES as usize], 0);
         self.file.read_exact_at(&mut bytes, 0)?;
-        let (mut found, mut at) = (Vec::new(), 0);
-        // What this process could not write is none, whatever of it is there.
-        let end = if self.at == 0 { bytes.len() } else { self.at as usize };
-        while let Some(body) = record(&bytes[at..end], self.epoch) {
-            at += HEAD_BYTES as usize + body.len();
-            found.push(body.to_vec());
+        while let Some(body) = record(&bytes[end..], self.epoch) {
+            end += HEAD_BYTES as usize + body.len();
         }
-        self.at = at as u64;
-        Ok(found)
+        bytes.truncate(end);
+        self.records = bytes;
+        Ok(())
     }
 
     /// Whether there is room for these bodies.
     pub fn has_room<'a>(&self, bodies: impl IntoIterator<Item = &'a [u8]>) -> bool {
         let len: u64 = bodies.into_iter().map(|body| HEAD_BYTES + body.len() as u64).sum();
-        !self.is_closed && self.at + len <= JOURNAL_BYTES
+        !self.is_closed && self.at() + len <= JOURNAL_BYTES
     }
 
     /// Writes these bodies, for which there is room; [`Journal::sync`] waits for the disk.
@@ -162,9 +169,9 @@ impl Journal {
             bytes.extend_from_slice(&self.epoch.to_be_bytes());
             bytes.extend_from_slice(body);
         }
-        self.file.write_all_at(&bytes, self.at)?;
-        self.at += bytes.len() as u64;
+        self.file.write_all_at(&bytes, self.at())?;
         self.is_behind |= !bytes.is_empty();
+        self.records.append(&mut bytes);
         Ok(())
     }
 
@@ -210,6 +217,17 @@ mod tests {
         journal
     }
 
+    /// As the next process finds it.
+    fn loaded(folder: &tempfile::TempDir, epoch: u64) -> Journal {
+        let mut journal = open(folder, epoch);
+        journal.load().unwrap();
+        journal
+    }
+
+    fn bodies(journal: &Journal) -> Vec<String> {
+        journal.bodies().map(|body| String::from_utf8(body.to_vec()).unwrap()).collect()
+    }
+
     fn append(journal: &mut Journal, bodies: &[&[u8]]) {
         journal.append(bodies.iter().copied()).unwrap();
         journal.sync().unwrap();
@@ -221,11 +239,8 @@ mod tests {
         let mut journal = open(&folder, 7);
         append(&mut journal, &[b"one", b"two"]);
         append(&mut journal, &[b"three"]);
-        drop(journal);
-        let mut journal = open(&folder, 7);
-        assert_eq!(journal.read().unwrap(), [b"one".to_vec(), b"two".to_vec(), b"three".to_vec()]);
-        append(&mut journal, &[b"four"]);
-        assert_eq!(open(&folder, 7).read().unwrap().len(), 4, "it goes on behind them");
+        assert_eq!(bodies(&journal), ["one", "two", "three"]);
+        assert_eq!(bodies(&loaded(&folder, 7)), ["one", "two", "three"]);
     }
 
     #[test]
@@ -234,9 +249,10 @@ mod tests {
         let mut journal = open(&folder, 7);
         append(&mut journal, &[b"one", b"two"]);
         journal.begin(8);
-        assert!(journal.is_empty() && journal.read().unwrap().is_empty());
+        assert!(journal.is_empty() && bodies(&journal).is_empty() && loaded(&folder, 8).is_empty());
         append(&mut journal, &[b"ONE"]);
-        assert_eq!(journal.read().unwrap(), [b"ONE"], "what stands behind it is of epoch 7");
+        assert_eq!(bodies(&journal), ["ONE"]);
+        assert_eq!(bodies(&loaded(&folder, 8)), ["ONE"], "what stands behind it is of epoch 7");
     }
 
     #[test]
@@ -248,7 +264,7 @@ mod tests {
             let mut byte = [0];
             journal.file.read_exact_at(&mut byte, 19 + torn).unwrap();
             journal.file.write_all_at(&[!byte[0]], 19 + torn).unwrap();
-            assert_eq!(journal.read().unwrap(), [b"one"], "byte {torn} of the second");
+            assert_eq!(bodies(&loaded(&folder, torn)), ["one"], "byte {torn} of the second");
         }
     }
 
@@ -259,8 +275,8 @@ mod tests {
             let mut journal = open(&folder, 7);
             append(&mut journal, &[b"one", b"two"]);
             journal.file.set_len(len).unwrap();
-            let mut journal = open(&folder, 7);
-            assert_eq!(journal.read().unwrap().first().unwrap(), b"one", "{len} bytes");
+            let journal = loaded(&folder, 7);
+            assert_eq!(bodies(&journal)[0], "one", "{len} bytes");
             assert_eq!(journal.file.metadata().unwrap().len(), JOURNAL_BYTES);
         }
     }
@@ -273,6 +289,19 @@ mod tests {
         assert!(journal.has_room([&body[..]]) && !journal.has_room([&body[..], &[1]]));
         append(&mut journal, &[&body]);
         assert!(!journal.has_room([&b"12345"[..]]));
-        assert_eq!(journal.read().unwrap(), [body]);
+        assert_eq!(loaded(&folder, 1).bodies().collect::<Vec<_>>(), [body]);
+    }
+
+    #[test]
+    fn what_a_failed_sync_takes_from_the_file_is_still_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = open(&folder, 7);
+        append(&mut journal, &[b"one"]);
+        let at = journal.at();
+        append(&mut journal, &[b"two", b"three"]);
+        journal.file.write_all_at(&[0; 64], at).unwrap();
+        assert_eq!(bodies(&journal), ["one", "two", "three"]);
+        journal.forget(at).unwrap();
+        assert_eq!(bodies(&journal), ["one"]);
     }
 }

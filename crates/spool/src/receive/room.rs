@@ -38,8 +38,13 @@ pub struct Room {
 impl Room {
     /// An upload no longer counts.
     pub fn let_go(&mut self, freed: &Freed) {
-        self.kept -= freed.bytes;
+        self.lose(freed.bytes);
         self.uploads -= 1;
+    }
+
+    /// So many bytes no longer count. Below nothing it would pass for full.
+    pub const fn lose(&mut self, bytes: u64) {
+        self.kept = self.kept.saturating_sub(bytes);
     }
 
     /// An upload was changed.
