@@ -29,6 +29,9 @@ pub const JOURNAL_BYTES: u64 = 512 << 10;
 
 const HEAD_BYTES: u64 = 16;
 
+/// It is read in pieces of this size, a page each: what cannot be read behind its end keeps nobody from what is in front of it.
+const PIECE_BYTES: usize = 4096;
+
 /// The news of the open transaction.
 #[derive(Debug)]
 pub struct Journal {
@@ -138,12 +141,19 @@ impl Journal {
     /// Finds what an earlier process left of this epoch.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If some of it cannot be read, or may be where nothing can be read.
     pub fn load(&mut self) -> io::Result<()> {
-        let (mut bytes, mut end) = (vec![0; JOURNAL_BYTES as usize], 0);
-        self.file.read_exact_at(&mut bytes, 0)?;
-        while let Some(body) = record(&bytes[end..], self.epoch) {
-            end += HEAD_BYTES as usize + body.len();
+        let (mut bytes, mut end) = (Vec::new(), 0);
+        loop {
+            if let Some(body) = record(&bytes[end..], self.epoch) {
+                end += HEAD_BYTES as usize + body.len();
+            } else if bytes.len() < JOURNAL_BYTES as usize && may_go_on(&bytes[end..], self.epoch) {
+                let mut piece = [0; PIECE_BYTES];
+                self.file.read_exact_at(&mut piece, bytes.len() as u64)?;
+                bytes.extend_from_slice(&piece);
+            } else {
+                break;
+            }
         }
         bytes.truncate(end);
         self.records = bytes;
@@ -201,6 +211,13 @@ fn record(bytes: &[u8], epoch: u64) -> Option<&[u8]> {
     let body = rest.get(..usize::try_from(len).ok()?)?;
     let is_whole = head[4..8] == sum(epoch, body).to_be_bytes() && head[8..] == epoch.to_be_bytes();
     (is_whole && !body.is_empty()).then_some(body)
+}
+
+/// Whether what begins like this may be a whole record of this epoch, with what comes behind.
+fn may_go_on(bytes: &[u8], epoch: u64) -> bool {
+    let Some((head, rest)) = bytes.split_at_checked(HEAD_BYTES as usize) else { return true };
+    let len = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+    head[8..] == epoch.to_be_bytes() && rest.len() < len as usize
 }
 
 fn sum(epoch: u64, body: &[u8]) -> u32 {
@@ -303,5 +320,22 @@ mod tests {
         assert_eq!(bodies(&journal), ["one", "two", "three"]);
         journal.forget(at).unwrap();
         assert_eq!(bodies(&journal), ["one"]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_behind_its_end_is_not_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = open(&folder, 7);
+        append(&mut journal, &[b"one", &[b'2'; 5_000]]);
+        // As if all behind this were bad sectors.
+        let cut = |journal: &Journal, len| journal.file.set_len(len).unwrap();
+        cut(&journal, 8_192);
+        journal.load().unwrap();
+        assert_eq!(bodies(&journal).len(), 2);
+        cut(&journal, 4_096);
+        assert!(journal.load().is_err(), "what was acknowledged is not taken for the end");
+        journal.begin(8);
+        journal.load().unwrap();
+        assert!(journal.is_empty(), "all of it was committed");
     }
 }
