@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Uploads shorter than this are in [`Queue::Small`] too.
 pub const SMALL_BYTES: u64 = 1 << 20;
@@ -175,8 +175,34 @@ pub struct Index {
     db: Connection,
     rules: Rules,
     journal: Journal,
-    /// What was said to have failed may be recorded all the same for whoever opens the index next.
-    is_doubtful: Arc<AtomicBool>,
+    health: Arc<Health>,
+    /// Commits that were refused, for tests.
+    #[cfg(test)]
+    pub refused: Arc<AtomicU64>,
+}
+
+/// How the index's disk does, also for who does not have the index.
+#[derive(Default)]
+pub struct Health {
+    is_doubtful: AtomicBool,
+    failures: AtomicU64,
+}
+
+impl Health {
+    /// Whether what was said to have failed may be recorded all the same for whoever opens the index next. Once the index has
+    /// [settled](Index::settle), it is not.
+    pub fn is_doubtful(&self) -> bool {
+        self.is_doubtful.load(Ordering::Acquire)
+    }
+
+    /// How many commits of SQLite have failed.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Acquire)
+    }
+
+    fn doubts(&self, doubts: bool) {
+        self.is_doubtful.fetch_or(doubts, Ordering::AcqRel);
+    }
 }
 
 /// Whether all that was recorded is on disk.
@@ -286,7 +312,14 @@ impl Index {
         db.set_prepared_statement_cache_capacity(STATEMENTS);
         let journal = Journal::open(&path.with_file_name("journal"), sync)?;
         let rules = Rules { cut_through, ripened: Cell::default() };
-        let mut index = Self { db, rules, journal, is_doubtful: Arc::default() };
+        let mut index = Self {
+            db,
+            rules,
+            journal,
+            health: Arc::default(),
+            #[cfg(test)]
+            refused: Arc::default(),
+        };
         let committed = index.db.query_row("SELECT epoch FROM room", [], |row| row.get::<_, i64>(0))?.unsigned_abs();
         index.journal.begin(committed + 1);
         index.journal.load()?;
@@ -335,7 +368,7 @@ impl Index {
     /// # Errors
     /// If SQLite cannot. Then all of it is still there, in the journal and for all that is asked.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        if self.db.is_autocommit() && self.journal.is_empty() && !self.is_doubtful.load(Ordering::Acquire) {
+        if self.db.is_autocommit() && self.journal.is_empty() && !self.health.is_doubtful() {
             return Ok(());
         }
         self.open_transaction()?;
@@ -345,12 +378,13 @@ impl Index {
         match noted.and_then(|_| self.execute("COMMIT")) {
             Ok(()) => {
                 self.journal.begin(epoch + 1);
-                self.is_doubtful.store(false, Ordering::Release);
+                self.health.is_doubtful.store(false, Ordering::Release);
                 Ok(())
             }
             Err(error) => {
                 // What a commit has written last makes it one, and that did not fit.
-                self.doubts(error.sqlite_error_code() != Some(ErrorCode::DiskFull));
+                self.health.doubts(error.sqlite_error_code() != Some(ErrorCode::DiskFull));
+                self.health.failures.fetch_add(1, Ordering::AcqRel);
                 self.journal.close();
                 self.undo();
                 Err(error.into())
@@ -383,14 +417,9 @@ impl Index {
         let _ = self.open_transaction();
     }
 
-    /// Says, also to who does not have the index, whether what was said to have failed may be recorded all the same for whoever opens it next. Once this has
-    /// [settled](Self::settle), it is not.
-    pub fn doubt(&self) -> Arc<AtomicBool> {
-        self.is_doubtful.clone()
-    }
-
-    fn doubts(&self, doubts: bool) {
-        self.is_doubtful.fetch_or(doubts, Ordering::AcqRel);
+    /// How its disk does.
+    pub fn health(&self) -> Arc<Health> {
+        self.health.clone()
     }
 
     /// Waits until all that is recorded is on disk.
@@ -518,18 +547,25 @@ impl Index {
         Ok(payload.unwrap_or(false))
     }
 
-    /// Records all steps together. If that fails, each is recorded alone, so that none is harmed by another.
+    /// Records all steps together. If one of them fails, each is recorded alone, so that none is harmed by another.
     pub fn commit_all(&mut self, steps: &[Arc<dyn Step>]) -> Durable {
-        if steps.len() > 1
-            && let Ok(Some(durable)) = self.commit_together(steps)
-        {
-            return durable;
-        }
         let mut all = Durable::Later;
-        for step in steps {
+        match self.commit_together(steps) {
+            Ok(Some(durable)) => return durable,
+            Ok(None) if steps.len() > 1 => {}
+            Ok(None) => return all,
+            Err(error) => {
+                fail(steps, &error);
+                return all;
+            }
+        }
+        for (at, step) in steps.iter().enumerate() {
             match self.commit_together(std::slice::from_ref(step)) {
                 Ok(durable) => all = durable.unwrap_or(all),
-                Err(error) => step.fail(error),
+                Err(error) => {
+                    fail(&steps[at..], &error);
+                    break;
+                }
             }
         }
         all
@@ -558,7 +594,7 @@ impl Index {
         if synced.is_err() {
             // What the journal could not do, SQLite may. If it cannot either, these steps are not recorded.
             let forgot = self.journal.forget(before);
-            self.doubts(forgot.is_err());
+            self.health.doubts(forgot.is_err());
             self.journal.close();
             return self.flush().map(|()| Some(Durable::Yes));
         }
@@ -783,12 +819,16 @@ impl Index {
     #[cfg(test)]
     #[allow(unsafe_code)]
     pub fn refuse_commits(&self, refuses: bool) {
-        unsafe extern "C" fn refuse(_: *mut std::ffi::c_void) -> std::ffi::c_int {
+        unsafe extern "C" fn refuse(refused: *mut std::ffi::c_void) -> std::ffi::c_int {
+            // SAFETY: it is a number that lives at least as long as the connection.
+            unsafe { &*refused.cast::<AtomicU64>() }.fetch_add(1, Ordering::AcqRel);
             1
         }
         let hook = refuses.then_some(refuse as unsafe extern "C" fn(_) -> _);
-        // SAFETY: the connection is open, and the hook touches nothing.
-        unsafe { rusqlite::ffi::sqlite3_commit_hook(self.db.handle(), hook, std::ptr::null_mut()) };
+        // SAFETY: the connection is open, and the number is dropped after it.
+        unsafe {
+            rusqlite::ffi::sqlite3_commit_hook(self.db.handle(), hook, Arc::as_ptr(&self.refused).cast_mut().cast())
+        };
     }
 }
 
@@ -797,6 +837,11 @@ impl Drop for Index {
     fn drop(&mut self) {
         let _ = self.flush();
     }
+}
+
+/// None of these is recorded, since the disk failed. Each alone would wait for it once more, with the index locked, to be told the same.
+fn fail(steps: &[Arc<dyn Step>], error: &StoreError) {
+    steps.iter().for_each(|step| step.fail(error.again()));
 }
 
 /// The first condition is for the index.
@@ -1321,23 +1366,15 @@ mod tests {
     }
 
     #[test]
-    #[allow(unsafe_code)]
     fn a_commit_that_sqlite_refuses_takes_nothing_back() {
-        unsafe extern "C" fn refuse(_: *mut std::ffi::c_void) -> std::ffi::c_int {
-            1
-        }
         let folder = tempfile::tempdir().unwrap();
         let mut index = open(&folder);
         (0..4).for_each(|number| record_one(&mut index, number));
-        // SAFETY: the connection is open, and the hook needs nothing.
-        let hook = |index: &Index, hook| unsafe {
-            rusqlite::ffi::sqlite3_commit_hook(index.db.handle(), hook, std::ptr::null_mut());
-        };
-        hook(&index, Some(refuse as unsafe extern "C" fn(_) -> _));
+        index.refuse_commits(true);
         assert!(index.flush().is_err());
         let stored = |states: Vec<Option<State>>| states == [[Some(State::Stored); 4].as_slice(), &[None]].concat();
         assert!(stored(states(&index)) && stored(after_a_kill(&folder)));
-        hook(&index, None);
+        index.refuse_commits(false);
         accept(&mut index, 0);
         assert_eq!((states(&index), after_a_kill(&folder)), (EXPECTED.into(), EXPECTED.into()));
     }

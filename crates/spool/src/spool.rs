@@ -127,7 +127,7 @@ impl Spool {
             grid: Grid { prelude: first_record },
             lives: Mutex::default(),
             left: Condvar::new(),
-            doubt: index.doubt(),
+            health: index.health(),
             index: Mutex::new(index),
             committer: Committer::default(),
             segments,
@@ -162,7 +162,7 @@ impl Spool {
     ) -> Result<(Begin, T), E> {
         let shared = &self.shared;
         let mut lives = shared.lives_without(offer.id);
-        if shared.is_doubtful() {
+        if shared.health.is_doubtful() {
             // What comes now is not to take the place of what may be recorded. Whoever settles says when it is over.
             let why = io::Error::other("the disk has failed, and nothing new is taken until it is known what it has");
             return Err(BeginError::from(StoreError::from(why)).into());
@@ -1190,6 +1190,26 @@ mod tests {
         assert_eq!(spool.get(of(1).id).unwrap().unwrap().state, State::Accepted);
         assert_eq!((spool.kept_bytes(), spool.shared.index().kept().unwrap()), (0, 0));
         assert!(spool.shared.index().wrong_sums().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_disk_that_fails_is_asked_once_for_all_who_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let refused = |index: &Index| index.refused.load(Ordering::Acquire);
+        let before = spool.shared.health.failures();
+        let mut index = spool.shared.index();
+        index.fail_journal(true);
+        index.refuse_commits(true);
+        let outcomes = record_all(&mut index, &[(1, 100), (2, 100), (3, 100)], true);
+        assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
+        assert_eq!(refused(&index), 1, "not once for each of the group");
+        drop(index);
+        // Three that asked before the index was free, and one that asked after that.
+        assert!([before; 3].iter().all(|before| spool.shared.settle_since(*before).is_err()));
+        assert_eq!(refused(&spool.shared.index()), 1);
+        assert!(spool.settle().is_err());
+        assert_eq!(refused(&spool.shared.index()), 2);
     }
 
     #[test]

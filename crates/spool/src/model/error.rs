@@ -157,6 +157,18 @@ impl StoreError {
             Self::Damaged(_) => false,
         }
     }
+
+    /// The same, for another who is to be told. Of what has no copy, its words.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::File(error) => io::Error::new(error.kind(), error.to_string()).into(),
+            Self::Index(rusqlite::Error::SqliteFailure(failure, words)) => {
+                rusqlite::Error::SqliteFailure(*failure, words.clone()).into()
+            }
+            Self::Index(error) => io::Error::other(error.to_string()).into(),
+            Self::Damaged(what) => Self::Damaged(what),
+        }
+    }
 }
 
 impl From<io::Error> for WriteError {

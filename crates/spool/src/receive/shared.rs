@@ -6,7 +6,7 @@ use crate::disk::segments::{BLOCK_BYTES, Extent, Segment, Segments};
 use crate::disk::sys::Disk;
 use crate::index::committer::{Committer, Ground};
 use crate::index::operation::{self, Stored};
-use crate::index::{self, Changed, Durable, Freed, Held, Index, Outcome, Rules, Terms};
+use crate::index::{self, Changed, Durable, Freed, Health, Held, Index, Outcome, Rules, Terms};
 use crate::model::error::StoreError;
 use crate::model::upload::Change;
 use crate::receive::live::Live;
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// What the spool and its intakes share. Locks are taken in this order: `lives`, an upload's own, `index`, `room`, `early`.
@@ -36,7 +36,7 @@ pub struct Shared {
     pub left: Condvar,
     pub index: Mutex<Index>,
     /// The index's own.
-    pub doubt: Arc<AtomicBool>,
+    pub health: Arc<Health>,
     pub committer: Committer,
     pub segments: Segments,
     /// What is to be removed once it is on disk that it does not count: as much as the open transaction of the index has at most.
@@ -146,7 +146,16 @@ impl Shared {
 
     /// Waits until all that is recorded is on disk, and removes what does not count since.
     pub fn settle(&self) -> Result<(), StoreError> {
+        self.settle_since(self.health.failures())
+    }
+
+    /// The same, unless more commits than so many have failed by the time that the index is free: what whoever had it was told holds for all who waited.
+    /// Each would keep it from others for as long again.
+    pub fn settle_since(&self, failures: u64) -> Result<(), StoreError> {
         let mut index = self.index();
+        if self.health.failures() > failures {
+            return Err(io::Error::other("the disk has just failed").into());
+        }
         index.settle()?;
         // Before anybody records more.
         self.durable();
@@ -283,12 +292,7 @@ impl Shared {
 
     /// Whether what is not recorded now is not for whoever opens the index next, either. Otherwise its bytes stay, and are left to the sweep.
     fn is_certain(&self) -> bool {
-        !self.is_doubtful() || self.settle().is_ok()
-    }
-
-    /// Whether what was said to have failed may be recorded all the same for whoever opens the spool next.
-    pub fn is_doubtful(&self) -> bool {
-        self.doubt.load(Ordering::Acquire)
+        !self.health.is_doubtful() || self.settle().is_ok()
     }
 
     /// Removes what nobody recorded of an upload that nobody sends any more; all of it if it is not recorded, or ended while they were at
