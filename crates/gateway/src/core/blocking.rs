@@ -1,6 +1,8 @@
-//! Work that waits for the disk: [`blocking`], and [`Turns`] for what strangers begin or ask.
+//! Work that waits for the disk: [`blocking`], [`Turns`] for what strangers begin or ask, and [`DropBlocking`] for what waits when it is dropped.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Records that senders have begun, at once. Each waits on a thread for its sync, of which all that wait share one; the
@@ -78,11 +80,52 @@ where
     }
 }
 
+/// What may wait for the disk when it is dropped. The last sender of an upload gives back what was not recorded, the last reader of one that has ended
+/// closes a file that was removed, and either may take the disk its time. So it is dropped on a thread that may wait, wherever it goes out of scope.
+#[derive(Debug)]
+pub struct DropBlocking<T: Send + 'static>(Option<T>);
+
+impl<T: Send + 'static> DropBlocking<T> {
+    pub const fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    /// For who is on such a thread, or hands it on to one.
+    pub fn into_inner(mut self) -> T {
+        self.0.take().expect(THERE)
+    }
+}
+
+const THERE: &str = "it is there until it is dropped";
+
+impl<T: Send + 'static> Deref for DropBlocking<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect(THERE)
+    }
+}
+
+impl<T: Send + 'static> DerefMut for DropBlocking<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect(THERE)
+    }
+}
+
+impl<T: Send + 'static> Drop for DropBlocking<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn_blocking(move || drop(value));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
-    use tokio::runtime::Handle;
 
     /// Whoever begins and hangs up, again and again, must not have all threads.
     #[tokio::test]
@@ -111,5 +154,23 @@ mod tests {
         assert!(beginning.try_recv().is_err(), "no more than so many at once");
         disk.close();
         another.await.unwrap();
+    }
+
+    /// A large file that was removed was closed where connections are served.
+    #[tokio::test]
+    async fn what_waits_for_the_disk_when_dropped_is_dropped_where_it_may_wait() {
+        struct Says(std::sync::mpsc::Sender<std::thread::ThreadId>);
+        impl Drop for Says {
+            fn drop(&mut self) {
+                let _ = self.0.send(std::thread::current().id());
+            }
+        }
+        let (says, dropped) = std::sync::mpsc::channel();
+        drop(DropBlocking::new(Says(says.clone())));
+        let dropper = tokio::task::spawn_blocking(move || (dropped.recv().unwrap(), dropped)).await.unwrap();
+        let here = std::thread::current().id();
+        assert_ne!(dropper.0, here);
+        drop(DropBlocking::new(Says(says)).into_inner());
+        assert_eq!(dropper.1.recv().unwrap(), here);
     }
 }

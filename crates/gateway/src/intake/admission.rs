@@ -2,6 +2,7 @@
 
 use super::quotas::{Devices, Holding, Need, Promise};
 use super::refusals::{begin_problem, early_problem};
+use crate::core::blocking::DropBlocking;
 use crate::core::config::Config;
 use crate::core::problems::full_problem;
 use crate::core::state::Core;
@@ -81,7 +82,9 @@ impl Admission {
         range: Option<ByteRange>,
         expires: UnixTime,
     ) -> Result<(Begin, Promise), Problem> {
-        self.core.turns.blocking(self, move |admission| admission.begin_now(&offer, range, expires)).await
+        // Who has gone by the time that it is begun drops it unseen.
+        let begin = move |admission: &Self| admission.begin_now(&offer, range, expires).map(DropBlocking::new);
+        self.core.turns.blocking(self, begin).await.map(DropBlocking::into_inner)
     }
 
     /// Begins an upload as [`Admission::begin`] does, waiting for the disk on this thread.

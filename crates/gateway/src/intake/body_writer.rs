@@ -4,7 +4,7 @@ use super::body_reader::{BodyReader, Came};
 use super::checkpoints::Checkpoints;
 use super::open_ended::OpenEnded;
 use super::refusals::write_problem;
-use crate::core::blocking::blocking;
+use crate::core::blocking::{DropBlocking, blocking};
 use bytes::{Bytes, BytesMut};
 use hoop_http::{Code, Problem, SpliceChunk};
 use hoop_spool::{Intake, Source, WriteError};
@@ -20,7 +20,7 @@ const WRITE_BYTES: usize = 16 * 1024;
 
 /// Writes one body to its upload's file, frame by frame.
 pub struct BodyWriter {
-    pub intake: Intake,
+    pub intake: DropBlocking<Intake>,
     /// What the first bytes must be.
     prelude: Vec<u8>,
     /// Where the next byte belongs.
@@ -47,7 +47,7 @@ impl BodyWriter {
     /// Takes bytes from `at` on, before `limit`.
     pub fn new(intake: Intake, prelude: Vec<u8>, at: u64, limit: u64, disk_turns: Arc<Semaphore>) -> Self {
         Self {
-            intake,
+            intake: DropBlocking::new(intake),
             prelude,
             at,
             limit,
@@ -198,7 +198,8 @@ impl BodyWriter {
         if self.collected.is_empty() || self.is_holding() {
             return Ok(());
         }
-        self.intake.write_at(self.written(), &self.collected).map_err(write_problem)?;
+        let at = self.written();
+        self.intake.write_at(at, &self.collected).map_err(write_problem)?;
         self.collected.clear();
         Ok(())
     }
@@ -229,5 +230,43 @@ impl Source for Socket {
 
     fn skip(&mut self, len: u64) -> io::Result<()> {
         self.0.skip(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hoop_spool::{Begin, Offer, Settings, Spool};
+    use hoop_units::{AddressKey, UnixTime, UploadId};
+
+    /// Of a part that could not be kept it was given back where connections are served, which is a sync on a disk that fails.
+    #[test]
+    fn what_was_not_recorded_is_given_back_on_a_thread_that_may_wait() {
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let spool = Spool::open(Settings::new(folder.path())).unwrap();
+            let offer = Offer {
+                id: UploadId([1; 16]),
+                prelude: vec![7; 9],
+                total: Some(100),
+                dest: "https://photos.example/hoop/post".into(),
+                expires: UnixTime(2_000),
+                device: AddressKey::UNKNOWN,
+                deadline: None,
+            };
+            let Begin::Take(intake) = spool.begin(&offer).unwrap() else { panic!("it is new") };
+            let writer = BodyWriter::new(intake, offer.prelude, 0, 100, Arc::new(Semaphore::new(1)));
+            let under_way = || spool.held_by(AddressKey::UNKNOWN).unwrap().uploads;
+            let (busy, until) = std::sync::mpsc::channel::<()>();
+            let thread = tokio::task::spawn_blocking(move || until.recv());
+            drop(writer);
+            assert_eq!(under_way(), 1, "the only thread that may wait is busy");
+            drop(busy);
+            assert!(thread.await.unwrap().is_err());
+            // What comes last is done last.
+            tokio::task::spawn_blocking(|| ()).await.unwrap();
+            assert_eq!(under_way(), 0);
+        });
     }
 }

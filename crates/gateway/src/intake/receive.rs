@@ -169,7 +169,8 @@ impl Short {
             self.bytes.iter().try_for_each(|bytes| writer.push(bytes))?;
             writer.flush()?;
             let writer = receiving.writer.take().expect("nobody took it");
-            record(&receiver.core, &writer.intake, range_or_all, layout.total()).map_err(commit_problem)
+            let intake = writer.intake.into_inner();
+            record(&receiver.core, &intake, range_or_all, layout.total()).map_err(commit_problem)
         });
         taken.await
     }
@@ -215,7 +216,7 @@ impl Receiving {
                 // Until there is one it may be dropped, and then goes another way.
                 let turn = self.core.turns.take().await;
                 let writer = self.writer.take().expect("nobody took it");
-                commit(turn, &self.core, writer.intake, range, total).await.map(Some)
+                commit(turn, &self.core, writer.intake.into_inner(), range, total).await.map(Some)
             }
             None => {
                 self.give_back().await;
@@ -234,7 +235,7 @@ impl Receiving {
     /// Gives back what is not to be recorded. That may take as long as the disk takes.
     async fn give_back(&mut self) {
         let Some(writer) = self.writer.take() else { return };
-        blocking(&self.core, move |_| drop(writer)).await;
+        blocking(&self.core, move |_| drop(writer.intake.into_inner())).await;
     }
 }
 
@@ -248,6 +249,7 @@ impl Drop for Receiving {
         let (core, intake) = (self.core.clone(), writer.intake);
         tokio::spawn(async move {
             let recorded = core.turns.blocking(&core, move |core| {
+                let intake = intake.into_inner();
                 kept.map_or(Ok(()), |(range, total)| record(core, &intake, range, total).map(drop))
             });
             if let Err(error) = recorded.await {

@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use super::standing::{RESOURCE_SECS, remaining, tail_of};
 use crate::access::consent::Offered;
 use crate::access::receipts::Taken;
-use crate::core::blocking::blocking;
+use crate::core::blocking::{DropBlocking, blocking};
 use crate::core::problems::store_problem;
 use crate::intake::body_reader::{BodyReader, Opening};
 use crate::intake::body_writer::BodyWriter;
@@ -105,11 +105,11 @@ impl Append {
                 return Ok(Appended::Whole(whole(&upload)?));
             }
         };
+        let mut writer = BodyWriter::new(intake, prelude, start, self.total, self.receiver.disk_turns.clone());
         if self.resource.upload != Some(id) {
             self.resource.upload = Some(id);
             self.keep().await?;
         }
-        let mut writer = BodyWriter::new(intake, prelude, start, self.total, self.receiver.disk_turns.clone());
         // A record's bytes are held until all of them are here: the upload's file is not written anew for each part of a few bytes.
         let record = layout.record_at(start.max(layout.prelude_len()));
         writer.held_until = record.map_or(self.total, |record| layout.record(record).end);
@@ -174,7 +174,7 @@ impl Append {
             // Nothing is in the file.
             at if at == start => {
                 let held = writer.take_held();
-                blocking(&self.receiver.core, move |_| drop(writer)).await;
+                blocking(&self.receiver.core, move |_| drop(writer.intake.into_inner())).await;
                 let end = told.max(start + held.len() as u64);
                 if end > told {
                     self.keep_tail(start, held.into()).await?;
@@ -203,13 +203,14 @@ impl Append {
     /// Records whole records, and then what is left as the resource's tail.
     async fn record(
         &mut self,
-        intake: Intake,
+        intake: DropBlocking<Intake>,
         kept: Option<ByteRange>,
         tail: ByteRange,
     ) -> Result<Option<Taken>, Problem> {
         let total = self.total;
         let core = &self.receiver.core;
         let recorded = core.turns.blocking(core, move |core| {
+            let intake = intake.into_inner();
             let taken = kept.map(|range| record(core, &intake, range, total)).transpose().map_err(commit_problem)?;
             // Read while this holds the upload, whose file goes with the last sender if nothing of it was recorded.
             let mut bytes = vec![0; tail.len() as usize];
