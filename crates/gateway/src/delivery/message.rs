@@ -1,5 +1,6 @@
 //! One message to a service: which range it carries ([`next_message`]), and its body ([`PayloadBody`]).
 
+use crate::core::blocking::DropBlocking;
 use crate::core::state::Core;
 use crate::peer::client::Motion;
 
@@ -42,10 +43,13 @@ pub fn next_message(layout: &Layout, has: &RangeSet, stored: &RangeSet, most: u6
     Some(ByteRange::new(start, layout.record(last).end))
 }
 
+/// A payload for several who read it.
+pub type SharedPayload = Arc<DropBlocking<Payload>>;
+
 /// A range of the payload as a message's body. It is read from the file as the socket takes it, where waiting for the disk
 /// (one that has to spin up, say) holds nobody else up.
 pub struct PayloadBody {
-    payload: Arc<Payload>,
+    payload: SharedPayload,
     /// What has not been asked of the disk.
     rest: ByteRange,
     /// The piece that goes, as far as it has not gone.
@@ -63,7 +67,7 @@ pub struct PayloadBody {
 
 impl PayloadBody {
     /// The body of a message, and how it moves on.
-    pub fn new(core: &Arc<Core>, payload: &Arc<Payload>, id: UploadId, range: ByteRange) -> (Self, Arc<Motion>) {
+    pub fn new(core: &Arc<Core>, payload: &SharedPayload, id: UploadId, range: ByteRange) -> (Self, Arc<Motion>) {
         let (payload, core, motion) = (payload.clone(), core.clone(), Motion::new(range.len()));
         let (fault, piece, ahead) = (Arc::default(), Bytes::new(), None);
         let body = Self { payload, rest: range, piece, ahead, ahead_len: 0, core, id, motion: motion.clone(), fault };

@@ -4,9 +4,9 @@
 //! attempt waits a moment for more, and then ends: the next commit makes it due again. A partial upload is sent, too, after its device has
 //! left; now and then the service is asked whether the rest has come to it by another way.
 
-use super::message::{MESSAGE_BYTES, PayloadBody, next_message};
+use super::message::{MESSAGE_BYTES, PayloadBody, SharedPayload, next_message};
 use super::state::Delivery;
-use crate::core::blocking::blocking;
+use crate::core::blocking::{DropBlocking, blocking};
 use crate::core::problems::tell;
 use crate::core::state::Core;
 use crate::core::wire;
@@ -16,7 +16,7 @@ use crate::peer::verdict::{Answer, Retryable, ServiceVerdict, their_words};
 use hoop_dispatch::Failure;
 use hoop_http::{Code, streamed};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE};
-use hoop_spool::{Change, Payload, ReadError, Reason, State, StoreError, Upload};
+use hoop_spool::{Change, ReadError, Reason, State, StoreError, Upload};
 use hoop_units::{ByteRange, ContentRange, RangeSet, UnixTime, UploadId};
 use http::{HeaderName, Method, StatusCode, header};
 use std::io;
@@ -236,8 +236,7 @@ impl Transfer<'_> {
 
     /// Sends message after message until the service has all, then takes its word for what became of it.
     async fn send_all(&mut self, uploads: &str) -> Result<(), Stop> {
-        let id = self.upload.id;
-        let payload = blocking(self.core, move |core| core.spool.payload(id)).await.map(Arc::new)?;
+        let payload = self.payload().await?;
         let mut most = self.has.len();
         loop {
             if self.upload.state == State::Stored {
@@ -320,8 +319,13 @@ impl Transfer<'_> {
         }
     }
 
+    async fn payload(&self) -> Result<SharedPayload, StoreError> {
+        let id = self.upload.id;
+        blocking(self.core, move |core| core.spool.payload(id).map(DropBlocking::new)).await.map(Arc::new)
+    }
+
     /// Sends one message. It ends within a second once the upload is gone.
-    async fn send(&mut self, payload: &Arc<Payload>, range: ByteRange) -> Result<Answer, Stop> {
+    async fn send(&mut self, payload: &SharedPayload, range: ByteRange) -> Result<Answer, Stop> {
         let content_range = ContentRange { range, total: self.upload.total };
         let request = self
             .service
@@ -355,7 +359,7 @@ impl Transfer<'_> {
 
     /// Our disk does not give back some of `range`. That may pass, so nothing changes yet; what stays so counts as
     /// spoilt.
-    async fn unreadable(&self, payload: &Arc<Payload>, range: ByteRange, error: &StoreError) -> Retryable {
+    async fn unreadable(&self, payload: &SharedPayload, range: ByteRange, error: &StoreError) -> Retryable {
         let failed = store_failed(error);
         let is_read_error = matches!(error, StoreError::File(_));
         match is_read_error && self.delivery.unreadable.failed(self.upload.id, self.core.clock.now()) {
@@ -365,7 +369,7 @@ impl Transfer<'_> {
     }
 
     /// Our disk has spoilt some of `range`, none of which was sent: it is missing again.
-    async fn spoilt(&self, payload: &Arc<Payload>, range: ByteRange, unread: Unread) -> Retryable {
+    async fn spoilt(&self, payload: &SharedPayload, range: ByteRange, unread: Unread) -> Retryable {
         let (id, payload) = (self.upload.id, payload.clone());
         if unread == Unread::IsSpoilt {
             self.delivery.unreadable.settled(id);
@@ -436,9 +440,8 @@ impl Transfer<'_> {
 
     /// Sends what the service no longer has. Ends in a wait: the next attempt asks again.
     async fn send_again(&mut self) -> Stop {
-        let id = self.upload.id;
-        let payload = match blocking(self.core, move |core| core.spool.payload(id)).await {
-            Ok(payload) => Arc::new(payload),
+        let payload = match self.payload().await {
+            Ok(payload) => payload,
             Err(error) => return error.into(),
         };
         while let Some(range) = next_message(&self.layout, &self.has, &self.upload.stored, self.message_bytes) {
