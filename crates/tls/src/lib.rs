@@ -1,5 +1,6 @@
-//! TLS whose peer has to bring data: [`Allowance`].
+//! What a TLS peer may send besides data: [`Allowance`].
 
 mod allowance;
+mod others;
 
 pub use allowance::{Above, Allowance, Below};
