@@ -112,7 +112,7 @@ impl Failure {
             Self::Unclear => "the relay was restarted, and nobody knows whether the web server has had this request",
             Self::NoHttp => "what answers there does not speak HTTP",
             Self::Untrusted => {
-                "its certificate is not valid, or of nobody who is believed here (`hoop relay --ca`, and `hoop agent --ca`)"
+                "its certificate is not valid, comes with too many others, or is of nobody who is believed here (`hoop relay --ca`, and `hoop agent --ca`)"
             }
             Self::NoTls => "what answers there does not speak TLS",
             Self::NoRequest => "the request is malformed",

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// If rustls does not take it.
 pub fn device_tls(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    Ok(hoop_tls::trusting(builder, roots).with_no_client_auth())
 }
 
 /// A device's TLS towards a web server in front ([`BoundBy::Nonces`](crate::BoundBy::Nonces)), which trusts these roots. Many of those speak no more than version 1.2.
@@ -24,7 +24,7 @@ pub fn device_tls(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
 /// If rustls does not take it.
 pub fn front_tls(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13, &TLS12])?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    Ok(hoop_tls::trusting(builder, roots).with_no_client_auth())
 }
 
 /// A server's TLS, with its chain of certificates and its key; both kinds of carrier take it, and set the protocol (ALPN) themselves.
@@ -50,4 +50,16 @@ fn provider() -> Arc<CryptoProvider> {
 /// The binding of a connection whose handshake is complete.
 pub(crate) fn exported<Data>(tls: &ConnectionCommon<Data>) -> io::Result<Binding> {
     tls.export_keying_material([0; 32], EXPORTER_LABEL, None).map(Binding).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_looks_at_no_more_certificates_than_a_server_needs() {
+        for tls in [device_tls, front_tls] {
+            assert!(format!("{:?}", tls(RootCertStore::empty()).unwrap()).contains("ShortChains"));
+        }
+    }
 }

@@ -26,7 +26,7 @@ pub const NO_NETWORK: u64 = 0x10a;
 pub const NO_HTTP: u64 = 0x10b;
 /// The relay has nothing of the exchange that the device would go on with.
 pub const UNKNOWN_EXCHANGE: u64 = 0x10c;
-/// The destination's certificate is not valid: expired, for another name, or of nobody whom the relay believes.
+/// The destination's certificate is not valid: expired, for another name, with more than four others, or of nobody whom the relay believes.
 pub const UNTRUSTED: u64 = 0x10d;
 /// What answers there speaks no TLS, or none that the relay speaks.
 pub const NO_TLS: u64 = 0x10e;

@@ -162,6 +162,7 @@ pub fn certificate(error: &CertificateError) -> String {
         error if is_of_authority(error) => {
             "its certificate is an authority's (CA:TRUE), which is none for a server".into()
         }
+        CertificateError::Other(error) => format!("its certificate is not taken: {error}"),
         error => format!("its certificate is not taken: {error}"),
     }
 }
@@ -255,6 +256,13 @@ mod tests {
         let words = refusal("10.9.1.1:1", unknown, false).unwrap();
         assert_eq!(words, "the relay does not know this device, or not by this key: `hoop introduce` it again");
         assert_ne!(refusal("10.9.1.1:1", unknown, true).unwrap(), words, "a relay that was restarted knows the device");
+    }
+
+    #[test]
+    fn a_chain_that_is_not_looked_at_is_told_in_words() {
+        let why: Box<dyn Error + Send + Sync> = "too many".into();
+        let error = CertificateError::Other(rustls::OtherError(why.into()));
+        assert_eq!(certificate(&error), "its certificate is not taken: too many");
     }
 
     #[test]
