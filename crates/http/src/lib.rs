@@ -23,7 +23,8 @@ mod process;
 mod server;
 
 pub use client::connect::{
-    AddressGuard, ConnectError, Connection, ConnectionWatch, Connector, EndsOnDrop, SendError, to_try,
+    AddressGuard, ConnectError, Connection, ConnectionWatch, Connector, EndsOnDrop, SendError, reset_when_dropped,
+    to_try,
 };
 pub use client::interim::{InterimCount, Stop, Stoppable, is_no_answer, limit_interim};
 pub use client::location::{is_elsewhere, is_sign_in};

@@ -14,13 +14,16 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd as _;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -173,8 +176,10 @@ impl Connector {
         tune(&stream).map_err(|source| ConnectError::Connect { host: host(), source })?;
         let address = stream.peer_addr().map_err(|source| ConnectError::Connect { host: host(), source })?;
         let watched = self.watch.as_ref().map(|watch| watch(&stream));
+        let resets = Arc::<AtomicBool>::default();
+        let stream = Resetting { stream, resets: resets.clone(), has_ended: false };
         if !origin.is_https() {
-            return self.handshake(stream, watched, origin, address).await;
+            return self.handshake(stream, watched, origin, address, resets).await;
         }
         let name = match origin.host() {
             Host::Domain(name) => ServerName::try_from(name.clone())
@@ -187,7 +192,7 @@ impl Connector {
             .connect(name, allowance.below(stream))
             .await
             .map_err(|source| ConnectError::Tls { host: host(), source })?;
-        self.handshake(allowance.above(stream), watched, origin, address).await
+        self.handshake(allowance.above(stream), watched, origin, address, resets).await
     }
 
     /// The addresses to try, never empty.
@@ -216,6 +221,7 @@ impl Connector {
         watched: Option<Box<dyn Send>>,
         origin: &Origin,
         address: SocketAddr,
+        resets: Arc<AtomicBool>,
     ) -> Result<Connection, ConnectError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -237,7 +243,7 @@ impl Connector {
                 tracing::debug!(%error, "connection ended early");
             }
         });
-        Ok(Connection { sender, address, ends })
+        Ok(Connection { sender, address, ends, resets })
     }
 }
 
@@ -326,6 +332,82 @@ pub struct Connection {
     address: SocketAddr,
     /// Ends it at once, whatever it is doing.
     ends: Arc<Notify>,
+    /// [`Connection::resets_at_its_end`].
+    resets: Arc<AtomicBool>,
+}
+
+/// A TCP connection that may be reset instead of shut down.
+#[derive(Debug)]
+struct Resetting {
+    stream: TcpStream,
+    resets: Arc<AtomicBool>,
+    /// Whether the other end has closed it: then nothing is left behind here.
+    has_ended: bool,
+}
+
+impl AsyncRead for Resetting {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = (buffer.filled().len(), buffer.remaining());
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        self.has_ended |= before.1 > 0 && buffer.filled().len() == before.0;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Resetting {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    /// hyper calls it once an answer is whole and its request was sent, or the other end has closed.
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.resets.load(Ordering::Acquire) && !self.has_ended && reset_when_dropped(&self.stream) {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Has a connection reset when it is dropped, so that its port is free at once: the end that closes first keeps it for a minute
+/// else (TIME-WAIT, RFC 9293 §3.3.2). A reset takes back what the other end does not have yet: false, and nothing is
+/// changed, if there is any. Call it once nothing more is wanted of the connection.
+pub fn reset_when_dropped(stream: &TcpStream) -> bool {
+    is_all_taken(stream) && stream.set_zero_linger().is_ok()
+}
+
+/// Whether the other end's kernel has acknowledged all that was sent.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+fn is_all_taken(stream: &TcpStream) -> bool {
+    let mut left: libc::c_int = 0;
+    // SAFETY: the socket is open, and the call writes one int, which outlives it.
+    let asked = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut left) };
+    asked == 0 && left == 0
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn is_all_taken(_: &TcpStream) -> bool {
+    false
 }
 
 /// Ends a connection at once when it is dropped.
@@ -427,6 +509,12 @@ impl Connection {
     /// when its user goes away, with the request's body.
     pub fn ends_on_drop(&self) -> EndsOnDrop {
         EndsOnDrop(Some(self.ends.clone()))
+    }
+
+    /// Leaves no port behind at this end if the other end does not close first: the connection is [reset](reset_when_dropped) once its
+    /// answer is whole. Not for one that is upgraded.
+    pub fn resets_at_its_end(&self) {
+        self.resets.store(true, Ordering::Release);
     }
 
     /// Whether another request can be tried on it.

@@ -84,6 +84,9 @@ impl Proxy {
         let mut connection = self.application.connect().await.map_err(|error| unreachable(&error))?;
         // Else it would live on with a body that the application does not read.
         let ends = connection.ends_on_drop();
+        if protocol.is_none() {
+            connection.resets_at_its_end();
+        }
         let mut response = connection.send(outgoing).await.map_err(|error| match late.is_late() {
             true => self.too_slow(),
             false if late.is_broken() => {
@@ -122,6 +125,7 @@ impl Proxy {
             set_upgrade(response.headers_mut(), protocol.as_ref());
             return Ok(response);
         }
+        connection.resets_at_its_end();
         end_hop(response.headers_mut());
         if crowd::is_events(response.headers().get(header::CONTENT_TYPE)) {
             // The oldest stream makes way.
@@ -156,6 +160,8 @@ fn outgoing(
     parts.uri = target.parse::<Uri>().map_err(|error| Problem::new(Code::RequestInvalid, error))?;
     parts.version = http::Version::HTTP_11;
     end_hop(&mut parts.headers);
+    // Nobody asks anything else on this connection, and who closes first keeps its port for a minute.
+    parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     set_upgrade(&mut parts.headers, protocol);
     // We send `100 Continue` ourselves when the application takes the first bytes (RFC 9110 §10.1.1).
     parts.headers.remove(header::EXPECT);

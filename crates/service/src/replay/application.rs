@@ -64,6 +64,7 @@ impl Application {
         credentials: &Credentials,
     ) -> Result<Response<Incoming>, Unanswered> {
         let mut connection = self.connect().await?;
+        connection.resets_at_its_end();
         Ok(connection.send(self.request(path, accept, credentials)?).await?)
     }
 

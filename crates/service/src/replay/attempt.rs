@@ -24,7 +24,7 @@ use crate::policy::head::RequestHead;
 use crate::replay::http1_response::{Answer, AnswerError, read_answer};
 use crate::replay::renew::{self, Trouble};
 use crate::store::{Changed, Sealed, blocking};
-use hoop_http::{Code, Shutdown};
+use hoop_http::{Code, Shutdown, reset_when_dropped};
 use hoop_seal::{Keyring, KwsId, Prelude};
 use hoop_units::UploadId;
 use parking_lot::Mutex;
@@ -86,13 +86,16 @@ pub async fn attempt(replay: &Replay, upload: &Upload, shutdown: &Shutdown) -> A
             return Attempted::Held(Reason::new(Code::FormTokenRefused, detail));
         }
     };
-    let stream = match replay.application.stream().await {
+    let mut stream = match replay.application.stream().await {
         Ok(stream) => stream,
         Err(why) => return Attempted::Failed(Code::UpstreamUnreachable, why),
     };
     let gate = Gate { context: &replay.context, id: upload.id, shutdown, passed: AtomicBool::new(false) };
     let mut answer = Answer::default();
-    let ended = converse(stream, &request, &gate, &mut answer, replay.answer_timeout).await;
+    let ended = converse(&mut stream, &request, &gate, &mut answer, replay.answer_timeout).await;
+    if matches!(ended, Ended::Answered) {
+        reset_when_dropped(&stream);
+    }
     let passed = gate.passed.load(Ordering::Acquire);
     match ended {
         Ended::Answered => Attempted::Answered { answer, passed, digest: Unfinished(request), not_renewed },
@@ -374,7 +377,7 @@ enum Ended {
 
 /// Sends and listens at once: an answer may come before all is sent.
 async fn converse(
-    mut stream: TcpStream,
+    stream: &mut TcpStream,
     request: &Request,
     gate: &Gate<'_>,
     answer: &mut Answer,

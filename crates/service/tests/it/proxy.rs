@@ -59,6 +59,27 @@ async fn a_request_passes_as_it_came_but_for_what_belongs_to_the_hop() {
     }
 }
 
+/// Else each request would take one of the ports towards the application for a minute.
+#[tokio::test]
+async fn an_application_that_keeps_connections_alive_leaves_no_port_taken() {
+    for fields in ["", "Upgrade: websocket\r\nConnection: upgrade\r\n"] {
+        let (listener, sidecar) = played().await;
+        let mut client = TcpStream::connect(sidecar.address).await.unwrap();
+        let request = format!("GET / HTTP/1.1\r\nHost: photos.example\r\n{fields}\r\n");
+        client.write_all(request.as_bytes()).await.unwrap();
+        let (mut application, _) = listener.accept().await.unwrap();
+        let head = String::from_utf8(read_until(&mut application, b"\r\n\r\n").await).unwrap().to_ascii_lowercase();
+        let option = if fields.is_empty() { "close" } else { "upgrade" };
+        assert!(head.contains(&format!("connection: {option}\r\n")), "{head}");
+        application.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole").await.unwrap();
+        read_until(&mut client, b"whole").await;
+        // Who is told of an end, and not of a reset, leaves the port taken at the other end.
+        let ended = tokio::time::timeout(PATIENCE, application.read(&mut [0; 1])).await.expect("it ends");
+        assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+        sidecar.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn fields_that_an_answers_connection_names_go_whatever_else_it_says() {
     let fields = "200 OK\r\nConnection: \u{e9}, x-one,,X-Two\r\nX-One: 1\r\nX-Two: 1\r\nX-Three: 1";
