@@ -178,11 +178,12 @@ pub trait Notes {
 
 /// Keeps users' settings.
 pub trait SavedSettings {
-    /// The settings of the first of these tags that has any; that is a use of them.
+    /// The settings of the first of these tags that has any; that is a use of them, which the next
+    /// [`SavedSettings::forget_settings`] notes.
     fn settings(&self, tags: &[Tag], now: UnixTime) -> Result<Option<Settings>, StoreError>;
     /// Saves settings for a tag, which count for `payer` from then on.
     fn save_settings(&self, tag: Tag, payer: Payer, settings: &Settings, now: UnixTime) -> Result<(), StoreError>;
-    /// Forgets settings that nobody has used for a year. Returns how many.
+    /// Notes which settings were used, and forgets those that nobody has used for a year. Returns how many.
     fn forget_settings(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError>;
 }
 

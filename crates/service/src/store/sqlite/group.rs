@@ -4,9 +4,12 @@
 //!
 //! Bounds: [`GROUP_MAX`] changes in one transaction.
 
+use crate::model::Tag;
 use crate::store::StoreError;
+use hoop_units::UnixTime;
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, TransactionBehavior};
+use std::collections::BTreeMap;
 use std::sync::mpsc;
 
 /// Changes in one transaction: each takes some 50 µs, so that whoever comes last waits no longer than for the sync.
@@ -18,6 +21,8 @@ pub struct SqliteIndex {
     /// Sees what is committed.
     reader: Mutex<Connection>,
     queue: Mutex<Queue>,
+    /// Settings that were used, and when, until the next change of settings notes it.
+    pub(super) used: Mutex<BTreeMap<Tag, UnixTime>>,
     /// What is kept of all uploads that have ended, in bytes.
     pub(super) ended_max: u64,
 }
@@ -52,7 +57,8 @@ impl SqliteIndex {
     /// The index over these connections; `reader` sees what is committed.
     pub(super) fn new(connection: Connection, reader: Connection, ended_max: u64) -> Self {
         let (connection, reader) = (Mutex::new(connection), Mutex::new(reader));
-        Self { connection, reader, queue: Mutex::default(), ended_max }
+        let (queue, used) = (Mutex::default(), Mutex::default());
+        Self { connection, reader, queue, used, ended_max }
     }
 
     /// The connection that reads.
@@ -162,7 +168,7 @@ mod tests {
     use crate::model::{Change, Marked, Payer};
     use crate::store::conformance::{done, progress};
     use crate::store::{ENDED_MAX, Index as _, Notes as _, SavedSettings as _};
-    use hoop_units::{UnixTime, UploadId};
+    use hoop_units::UploadId;
 
     fn index() -> (tempfile::TempDir, SqliteIndex) {
         let dir = tempfile::tempdir().unwrap();

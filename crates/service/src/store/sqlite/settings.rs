@@ -1,7 +1,8 @@
 //! Users' settings in the index: [`SavedSettings`]. One row an owner's tag.
 //!
 //! Bounds: [`ROWS_MAX`] rows with [`BYTES_MAX`] of settings, and [`ROWS_OF_ONE`] with [`BYTES_OF_ONE`] of one payer, which
-//! then loses those unused for the longest. When all are taken, the payer with most loses some of its own.
+//! then loses those unused for the longest. When all are taken, the payer with most loses some of its own. [`USED_MAX`] uses
+//! wait to be noted.
 
 use super::group::SqliteIndex;
 use super::rows::rows;
@@ -17,8 +18,11 @@ const KEPT_SECS: u32 = 365 * 24 * 3600;
 /// [`KEPT_SECS`] as a duration.
 pub const SETTINGS_LIFE: Duration = Duration::from_secs(KEPT_SECS as u64);
 
-/// How exactly the last use is known: reading writes at most that often.
+/// How exactly the last use is known: it is noted at most that often.
 const USED_SECS: u32 = 24 * 3600;
+
+/// Uses that wait to be noted, some 50 bytes each. Of further ones the next is noted.
+const USED_MAX: usize = 4096;
 
 /// Settings of all.
 const ROWS_MAX: u32 = 65_536;
@@ -113,10 +117,11 @@ impl SavedSettings for SqliteIndex {
     fn settings(&self, tags: &[Tag], now: UnixTime) -> Result<Option<Settings>, StoreError> {
         let Some((tag, text, used)) = first(&self.reader(), tags)? else { return Ok(None) };
         if now.since(UnixTime(used)) >= USED_SECS {
-            self.in_group(move |transaction| {
-                let sql = "UPDATE settings SET used = ?2 WHERE owner = ?1";
-                Ok(transaction.prepare_cached(sql)?.execute(params![tag, now.0]).map(drop)?)
-            })?;
+            // Whoever reads waits for no sync.
+            let mut used = self.used.lock();
+            if used.len() < USED_MAX {
+                used.insert(tag, now);
+            }
         }
         serde_json::from_str(&text).map(Some).map_err(|_| StoreError::Damaged("settings that are none"))
     }
@@ -128,7 +133,11 @@ impl SavedSettings for SqliteIndex {
 
     fn forget_settings(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError> {
         let before = now.0.saturating_sub(KEPT_SECS);
+        // If this fails, the next use is noted.
+        let used = std::mem::take(&mut *self.used.lock());
         self.in_group(move |transaction| {
+            let mut note = transaction.prepare_cached("UPDATE settings SET used = ?2 WHERE owner = ?1")?;
+            used.iter().try_for_each(|(tag, at)| note.execute(params![tag, at.0]).map(drop))?;
             let sql = "DELETE FROM settings WHERE owner IN (SELECT owner FROM settings WHERE used < ?1 LIMIT ?2)";
             Ok(transaction.prepare_cached(sql)?.execute(params![before, rows(limit)])?)
         })
@@ -198,6 +207,24 @@ mod tests {
         assert_eq!(index.forget_settings(UnixTime(used.0 + KEPT_SECS), 9).unwrap(), 0, "the use counts");
         assert_eq!(index.forget_settings(UnixTime(used.0 + KEPT_SECS + 1), 9).unwrap(), 1);
         assert_eq!(index.settings(&[[1; 16]], used).unwrap(), None);
+    }
+
+    /// Else the readers of settings would have all turns for looks, each for a sync.
+    #[test]
+    fn settings_are_read_while_a_change_is_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
+        index.save_settings([1; 16], Payer::Address([1; 16]), &Settings::default(), UnixTime(1_000)).unwrap();
+        std::thread::scope(|scope| {
+            let busy = index.lock();
+            let (read, reading) = std::sync::mpsc::channel();
+            let index = &index;
+            scope.spawn(move || read.send(index.settings(&[[1; 16]], UnixTime(1_000 + USED_SECS)).unwrap()));
+            let read = reading.recv_timeout(Duration::from_secs(30));
+            // Before anything is asserted, so that nobody is left.
+            drop(busy);
+            assert_eq!(read, Ok(Some(Settings::default())));
+        });
     }
 
     /// So many settings of made-up owners at one address, each used a second after the one before.
