@@ -111,6 +111,22 @@ fn lacks_room(dir: &Path, error: &StoreError) -> bool {
     error.is_full() || matches!(error, StoreError::Index(_)) && !has_room(dir)
 }
 
+/// Why the index cannot be opened. Of a file that the disk cannot open, SQLite says what it says of one that may not be opened.
+fn cause(path: &Path, error: StoreError) -> StoreError {
+    let says_why = |error: &StoreError| match error {
+        StoreError::Index(error) => error.sqlite_error_code() != Some(rusqlite::ErrorCode::CannotOpen),
+        StoreError::Damaged(_) | StoreError::InUse | StoreError::Body(_) => true,
+    };
+    if says_why(&error) {
+        return error;
+    }
+    let opened = ["", "-wal", "-shm"].map(|end| {
+        let path = format!("{}{end}", path.display());
+        File::options().read(true).write(true).open(path).map_err(StoreError::from)
+    });
+    opened.into_iter().filter_map(Result::err).find(StoreError::may_pass).unwrap_or(error)
+}
+
 /// Whether there is room in a folder. Bytes, files or a quota may be used up: writing shows each of them.
 fn has_room(dir: &Path) -> bool {
     let path = dir.join("probe");
@@ -130,7 +146,8 @@ impl Open {
         // Two services would replay what the other is replaying.
         let lock = Lock::take(dir)?;
         let bodies = Folder::open(&dir.join("bodies"))?;
-        let index = SqliteIndex::open(&dir.join("index.sqlite"), parts.ended_max)?;
+        let path = dir.join("index.sqlite");
+        let index = SqliteIndex::open(&path, parts.ended_max).map_err(|error| cause(&path, error))?;
         // The names of what was made just now are on disk, too.
         File::open(dir)?.sync_all()?;
         Ok(Self { index: Box::new(index), bodies, _lock: lock, _in_use: parts.in_use.subscribe() })
@@ -501,8 +518,46 @@ mod tests {
         assert!(!store.is_open() && !store.opened().await);
         drop(other);
         assert!(store.opened().await);
-        for (number, passes) in [(5, true), (30, true), (13, false), (20, false)] {
+        for (number, passes) in [
+            (5, true),
+            (6, true),
+            (30, true),
+            (61, true),
+            (74, true),
+            (116, true),
+            (117, true),
+            (2, false),
+            (13, false),
+            (20, false),
+        ] {
             assert_eq!(StoreError::from(io::Error::from_raw_os_error(number)).may_pass(), passes, "{number}");
+        }
+    }
+
+    /// SQLite says the same of a socket as of a file that the disk cannot open: that it cannot be opened.
+    #[tokio::test]
+    async fn an_index_that_the_disk_cannot_open_is_waited_for_and_a_folder_in_its_place_is_told() {
+        for end in ["", "-wal", "-shm"] {
+            let folder = tempfile::tempdir().unwrap();
+            Store::open(folder.path(), ENDED_MAX).unwrap().close().await;
+            let path = folder.path().join(format!("index.sqlite{end}"));
+            let (aside, was_there) = (folder.path().join("aside"), path.exists());
+            if was_there {
+                std::fs::rename(&path, &aside).unwrap();
+            }
+            let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+            let store = Store::open(folder.path(), ENDED_MAX).unwrap();
+            assert!(!store.is_open() && !store.opened().await, "{end}");
+            drop(socket);
+            std::fs::remove_file(&path).unwrap();
+            std::fs::create_dir(&path).unwrap();
+            let told = Store::open(folder.path(), ENDED_MAX).err();
+            assert!(matches!(told, Some(StoreError::Index(_))), "{end}: {told:?}");
+            std::fs::remove_dir(&path).unwrap();
+            if was_there {
+                std::fs::rename(&aside, &path).unwrap();
+            }
+            assert!(store.opened().await, "{end}");
         }
     }
 

@@ -7,6 +7,10 @@ use hoop_units::{UnixTime, UploadId};
 use std::io;
 use std::time::Duration;
 
+/// What Linux says where a disk or a server of files fails, for which there are no kinds: EIO, ENXIO, ENODATA, EBADMSG, ESTALE
+/// and EUCLEAN.
+const OF_A_DISK: [i32; 6] = [5, 6, 61, 74, 116, 117];
+
 /// The store has failed: the disk is full or broken, or the index damaged.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -27,15 +31,16 @@ pub enum StoreError {
 impl StoreError {
     /// Whether a disk fails, or somebody else reads the index just now: both may be over soon.
     pub fn may_pass(&self) -> bool {
-        /// The number of "Input/output error", for which there is no kind.
-        const EIO: i32 = 5;
         use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, SystemIoFailure};
         match self {
             Self::Index(error) => {
                 matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked | SystemIoFailure))
             }
             Self::Damaged(_) | Self::InUse => false,
-            Self::Body(error) => error.kind() == io::ErrorKind::ReadOnlyFilesystem || error.raw_os_error() == Some(EIO),
+            Self::Body(error) => {
+                error.kind() == io::ErrorKind::ReadOnlyFilesystem
+                    || error.raw_os_error().is_some_and(|number| OF_A_DISK.contains(&number))
+            }
         }
     }
 
