@@ -154,9 +154,22 @@ impl Open {
     }
 }
 
+impl Parts {
+    /// What is open, once it is certain which uploads the index has: a body that looks unused may be one's of which the index
+    /// has said that it cannot be noted.
+    fn certain(&self) -> io::Result<Arc<Open>> {
+        let open = self.get()?;
+        open.index.settle().map_err(|error| match error.is_full() {
+            true => io::ErrorKind::StorageFull.into(),
+            false => io::Error::other(error),
+        })?;
+        Ok(open)
+    }
+}
+
 impl Bodies for Parts {
     fn create(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>> {
-        self.get()?.bodies.create(id)
+        self.certain()?.bodies.create(id)
     }
 
     fn open(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>> {
@@ -164,7 +177,7 @@ impl Bodies for Parts {
     }
 
     fn remove(&self, id: UploadId) -> io::Result<()> {
-        self.get()?.bodies.remove(id)
+        self.certain()?.bodies.remove(id)
     }
 
     fn idle(&self, secs: u64, limit: usize, wanted: &dyn Fn(UploadId) -> bool) -> io::Result<Vec<UploadId>> {
@@ -479,6 +492,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 #[cfg(test)]
 mod tests {
     use super::super::ENDED_MAX;
+    use super::super::conformance::progress;
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -559,6 +573,44 @@ mod tests {
             }
             assert!(store.opened().await, "{end}");
         }
+    }
+
+    /// What a commit had written when it failed may be there for the next process.
+    #[tokio::test]
+    async fn after_a_failed_commit_no_body_is_begun_or_removed_until_one_succeeds() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), ENDED_MAX).unwrap();
+        store.close().await;
+        let index = SqliteIndex::open(&folder.path().join("index.sqlite"), ENDED_MAX).unwrap();
+        let fails = "PRAGMA foreign_keys = ON; CREATE TABLE parents (id INTEGER PRIMARY KEY);
+            CREATE TABLE children (id REFERENCES parents DEFERRABLE INITIALLY DEFERRED);
+            CREATE TRIGGER fails AFTER INSERT ON uploads BEGIN INSERT INTO children VALUES (1); END;";
+        index.lock().execute_batch(fails).unwrap();
+        index.lock().busy_timeout(Duration::ZERO).unwrap();
+        *store.parts.open.write() = Some(Arc::new(Open {
+            index: Box::new(index),
+            bodies: Folder::open(&folder.path().join("bodies")).unwrap(),
+            _lock: Lock::take(folder.path()).unwrap(),
+            _in_use: store.parts.in_use.subscribe(),
+        }));
+        let (upload, other) = (progress(1, 1_000), UploadId([2; 16]));
+        let read = |id: UploadId| std::fs::read(folder.path().join("bodies").join(id.to_hex())).unwrap();
+        for id in [upload.id, other] {
+            store.bodies().create(id).unwrap().write_at(b"kept", 0).unwrap();
+        }
+        let body = store.bodies().open(upload.id).unwrap();
+        assert!(store.receive(&*body, upload.clone(), true).is_err(), "its commit fails");
+        let disk = rusqlite::Connection::open(folder.path().join("index.sqlite")).unwrap();
+        disk.execute_batch("BEGIN IMMEDIATE").unwrap();
+        assert!(store.bodies().create(upload.id).is_err() && store.bodies().remove(other).is_err());
+        assert_eq!([read(upload.id), read(other)], [b"kept", b"kept"]);
+        disk.execute_batch("ROLLBACK").unwrap();
+        let log = || folder.path().join("index.sqlite-wal").metadata().unwrap().len();
+        let before = log();
+        store.bodies().create(upload.id).unwrap();
+        assert!(log() > before, "other frames have taken the place of those of the commit that failed");
+        store.bodies().remove(other).unwrap();
+        assert!(read(upload.id).is_empty() && store.bodies().open(other).is_err());
     }
 
     /// Whoever saves and hangs up, again and again, must not have all threads.

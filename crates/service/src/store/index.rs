@@ -101,6 +101,8 @@ impl Changed {
 
 /// Keeps the facts. Each change is atomic, and synced when the method returns.
 pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
+    /// Makes sure that no change which was said to have failed shows for whoever opens the index next.
+    fn settle(&self) -> Result<(), StoreError>;
     /// What is known of an upload.
     fn load(&self, id: UploadId) -> Result<Option<Upload>, StoreError>;
     /// Adds what was received of an upload ([`Upload::receive`]). With `first`, an unknown upload is put in.

@@ -168,6 +168,8 @@ impl SqliteIndex {
         // Otherwise the undo data of savepoints would go to a shared folder, which a confined role may not write to.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         lay_out(&mut connection)?;
+        // Where a sync failed and the process ended, the log may be in memory alone. What it says counts as kept from here on.
+        connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
         let reader = Connection::open(path)?;
         reader.pragma_update(None, "query_only", "ON")?;
         reader.pragma_update(None, "temp_store", "MEMORY")?;
@@ -191,6 +193,10 @@ impl SqliteIndex {
 }
 
 impl Index for SqliteIndex {
+    fn settle(&self) -> Result<(), StoreError> {
+        self.settle_doubt()
+    }
+
     fn load(&self, id: UploadId) -> Result<Option<Upload>, StoreError> {
         load(&self.reader(), id)
     }
@@ -623,6 +629,23 @@ mod tests {
         // A thousand syncs would only take time.
         index.lock().pragma_update(None, "synchronous", "OFF").unwrap();
         (dir, index)
+    }
+
+    /// After a sync that failed, the kernel may have in memory alone what the log shows.
+    #[test]
+    fn what_the_log_has_is_in_the_database_once_the_index_is_open() {
+        let (dir, index) = index();
+        done(index.receive(&progress(1, 10), true));
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["index.sqlite", "index.sqlite-wal"] {
+            std::fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
+        }
+        let opened = SqliteIndex::open(&copy.path().join("index.sqlite"), ENDED_MAX).unwrap();
+        let alone = tempfile::tempdir().unwrap();
+        std::fs::copy(copy.path().join("index.sqlite"), alone.path().join("index.sqlite")).unwrap();
+        drop(opened);
+        let index = SqliteIndex::open(&alone.path().join("index.sqlite"), ENDED_MAX).unwrap();
+        assert!(index.load(progress(1, 10).id).unwrap().is_some());
     }
 
     /// A role that is confined may make no files but its own.
