@@ -221,6 +221,8 @@ pub enum Change {
     /// Its owner has paused it, so that the attempt was dropped. It counts: the application may have been sent most of
     /// the upload.
     CallBack,
+    /// Its body was damaged on the disk, and this is left of it. The rest has to be sent again.
+    Damaged(RangeSet),
     /// Its owner hands it over again, with the credentials in this token.
     Release {
         /// The token, sealed.
@@ -311,6 +313,10 @@ impl Upload {
             Change::Lost(reason) => (self.reason, self.kept) = (Some(reason), true),
             Change::LetGo => {}
             Change::CallBack => self.next_attempt = self.next_of_owner(now),
+            Change::Damaged(left) => {
+                let detail = "some of it was spoilt on the service's disk, and is missing again";
+                (self.received, self.reason) = (left, Some(Reason::new(Code::Internal, detail)));
+            }
             Change::Pause => self.paused = true,
             Change::Resume => (self.paused, self.next_attempt) = (false, self.next_of_owner(now)),
             Change::Release { token, owner, .. } => {
@@ -340,6 +346,8 @@ impl Upload {
             Change::LetGo => self.kept,
             // Past the gate its answer is waited for.
             Change::CallBack => matches!(self.state, State::Replaying),
+            // Before the gate alone: later the application may have it.
+            Change::Damaged(_) => matches!(self.state, State::Received | State::Replaying),
             Change::Release { twice, .. } => match self.state {
                 State::Held => true,
                 State::Rejected => self.kept,
@@ -430,6 +438,7 @@ impl Change {
                 State::Received
             }
             Self::Answered { state, .. } => *state,
+            Self::Damaged(_) => State::Receiving,
             Self::Hold(_) => State::Held,
             Self::Lost(_) => State::Unknown,
             Self::Stop => State::Stopped,
@@ -464,6 +473,7 @@ mod tests {
             Change::Lost(reason()),
             Change::Recover,
             Change::CallBack,
+            Change::Damaged(RangeSet::new()),
             Change::Failed { at: UnixTime(9), reason: reason() },
             Change::Hold(reason()),
             release(false),
@@ -486,15 +496,16 @@ mod tests {
     }
 
     #[test]
-    fn no_change_takes_a_receipt_backwards_and_final_means_final() {
+    fn only_a_damaged_body_takes_a_receipt_backwards_and_final_means_final() {
         for from in State::ALL {
             for change in changes() {
+                let is_damaged = matches!(change, Change::Damaged(_));
                 let mut upload = upload(from);
                 let before = upload.clone();
                 match upload.apply(change, UnixTime(5)) {
                     Ok(()) => {
                         assert!(!from.is_final(), "{from:?} became {:?} though nothing of it was kept", upload.state);
-                        assert!(rank(upload.state) >= rank(from), "{from:?} became {:?}", upload.state);
+                        assert!(rank(upload.state) >= rank(from) || is_damaged, "{from:?} became {:?}", upload.state);
                     }
                     Err(error) => {
                         assert_eq!(error.from, from);

@@ -22,11 +22,12 @@ use crate::policy::csrf::find::{self, Form, Piece, WINDOW};
 use crate::policy::fields::Fate;
 use crate::policy::head::RequestHead;
 use crate::replay::http1_response::{Answer, AnswerError, read_answer};
+use crate::replay::remains;
 use crate::replay::renew::{self, Trouble};
 use crate::store::{Changed, Sealed, blocking};
 use hoop_http::{Code, Shutdown, reset_when_dropped};
 use hoop_seal::{Keyring, KwsId, Prelude};
-use hoop_units::UploadId;
+use hoop_units::{RangeSet, UploadId};
 use parking_lot::Mutex;
 use ring::digest;
 use std::io;
@@ -65,6 +66,8 @@ pub enum Attempted {
     Held(Reason),
     /// No answer; the application cannot have the upload.
     Failed(Code, String),
+    /// Its body cannot be read, and this is left of it; the application cannot have the upload.
+    Damaged(RangeSet),
     /// No answer; the application may have the upload.
     Lost(Code, String),
     /// The upload was stopped, or the service is stopping; nothing is to be noted.
@@ -75,7 +78,7 @@ pub enum Attempted {
 pub async fn attempt(replay: &Replay, upload: &Upload, shutdown: &Shutdown) -> Attempted {
     let (request, not_renewed) = match prepare(replay, upload).await {
         Ok(prepared) => prepared,
-        Err(Unprepared::Broken(error)) => return Attempted::Failed(Code::Internal, error),
+        Err(Unprepared::Broken(error)) => return unreadable(replay, upload, error).await,
         Err(Unprepared::NoToken(Trouble::Unreachable(detail))) => {
             return Attempted::Failed(Code::UpstreamUnreachable, detail);
         }
@@ -100,12 +103,38 @@ pub async fn attempt(replay: &Replay, upload: &Upload, shutdown: &Shutdown) -> A
     match ended {
         Ended::Answered => Attempted::Answered { answer, passed, digest: Unfinished(request), not_renewed },
         // The head is there, and the body was cut off. The rules say whether that is enough.
-        Ended::Broken(..) if answer.has_head() => {
+        Ended::Broken(..) | Ended::Unreadable(_) if answer.has_head() => {
             Attempted::Answered { answer, passed, digest: Unfinished(request), not_renewed }
         }
+        // All is read before the gate.
+        Ended::Unreadable(detail) => unreadable(replay, upload, detail).await,
         Ended::Broken(_, detail) if passed => Attempted::Lost(Code::AnswerLost, detail),
         Ended::Broken(code, detail) => Attempted::Failed(code, detail),
         Ended::Abandoned => Attempted::Abandoned,
+    }
+}
+
+/// Has whoever brought an upload hear what is missing again, if its body has become shorter: also of those that are not due.
+pub async fn check_lengths(replay: Arc<Replay>) {
+    let short = replay.context.store.short(remains::is_short).await;
+    let short = short.inspect_err(|error| tracing::error!(%error, "the bodies could not be looked through"));
+    for id in short.unwrap_or_default() {
+        let Ok(Some(upload)) = replay.context.store.load(id).await else { continue };
+        let detail = "its body is shorter than it was".to_owned();
+        if let Attempted::Damaged(left) = unreadable(&replay, &upload, detail).await
+            && let Err(error) = replay.context.note(id, Change::Damaged(left)).await
+        {
+            tracing::error!(%id, %error, "a damaged upload could not be noted");
+        }
+    }
+}
+
+/// What to make of an upload that cannot be read. What its body has lost is missing again; else a disk may fail just now.
+async fn unreadable(replay: &Replay, upload: &Upload, detail: String) -> Attempted {
+    let (context, known) = (replay.context.clone(), upload.clone());
+    match blocking(move || remains::left(&context, &known)).await {
+        Ok(Ok(Some(left))) => Attempted::Damaged(left),
+        _ => Attempted::Failed(Code::Internal, detail),
     }
 }
 
@@ -171,11 +200,11 @@ enum Unprepared {
 /// form token, if it does.
 async fn prepare(replay: &Replay, upload: &Upload) -> Result<(Request, Option<String>), Unprepared> {
     let (opening, known) = (replay.context.clone(), upload.clone());
-    let mut opened = blocking(move || open(&opening, &known))
-        .await
-        .map_err(|error| error.to_string())
-        .flatten()
-        .map_err(Unprepared::Broken)?;
+    let whole = move || match open(&opening, &known)? {
+        opened if remains::is_short(&*opened.body, &known) => Err("its body is shorter than it was".to_owned()),
+        opened => Ok(opened),
+    };
+    let mut opened = blocking(whole).await.map_err(|error| error.to_string()).flatten().map_err(Unprepared::Broken)?;
     // The first attempt sends what the page wrote.
     let (edits, not_renewed) = match upload.token.is_some() {
         true => fresh(replay, &mut opened).await?,
@@ -372,6 +401,8 @@ fn idempotency_key(keys: &Keyring, of: KwsId, id: UploadId) -> Option<String> {
 enum Ended {
     Answered,
     Broken(Code, String),
+    /// The body cannot be read, and nothing of the last records was sent.
+    Unreadable(String),
     Abandoned,
 }
 
@@ -398,6 +429,7 @@ async fn converse(
         },
         Err(Unsent::Abandoned) => Ended::Abandoned,
         Err(Unsent::Local(detail)) => Ended::Broken(Code::Internal, detail),
+        Err(Unsent::Unreadable(detail)) => Ended::Unreadable(detail),
         Err(Unsent::Socket(error)) => match tokio::time::timeout(LINGER, reading).await {
             Ok(Ok(())) => Ended::Answered,
             _ => Ended::Broken(Code::UpstreamBroken, format!("it stopped listening: {error}")),
@@ -416,8 +448,10 @@ fn heard(read: Result<(), AnswerError>) -> Ended {
 enum Unsent {
     /// The application does not take it.
     Socket(io::Error),
-    /// The body cannot be read, or the gate not be noted.
+    /// The gate cannot be noted.
     Local(String),
+    /// The body cannot be read.
+    Unreadable(String),
     /// The gate is shut.
     Abandoned,
 }
@@ -430,25 +464,21 @@ async fn send(
 ) -> Result<(), Unsent> {
     let records = request.admission.layout.records();
     let open_until = records.saturating_sub(WITHHELD);
-    if open_until == 0 {
-        gate.pass().await?;
+    let mut withheld = [&request.head[..], &request.first].concat();
+    if open_until > 0 {
+        write(socket, &std::mem::take(&mut withheld), timeout).await?;
     }
-    write(socket, &request.head, timeout).await?;
-    write(socket, &request.first, timeout).await?;
     let mut index = 1;
-    while index < records {
-        if index >= open_until && !gate.passed.load(Ordering::Acquire) {
-            gate.pass().await?;
-        }
-        let end = match index < open_until {
-            true => (index + BATCH).min(open_until),
-            false => records,
-        };
-        let plaintext = read_records(request, index, end).await.map_err(Unsent::Local)?;
+    while index < open_until {
+        let end = (index + BATCH).min(open_until);
+        let plaintext = read_records(request, index, end).await.map_err(Unsent::Unreadable)?;
         write(socket, &plaintext, timeout).await?;
         index = end;
     }
-    Ok(())
+    // Before the gate: what cannot be read then was certainly not sent.
+    withheld.extend(read_records(request, index, records).await.map_err(Unsent::Unreadable)?);
+    gate.pass().await?;
+    write(socket, &withheld, timeout).await
 }
 
 async fn write(socket: &mut (impl AsyncWrite + Unpin), bytes: &[u8], timeout: Duration) -> Result<(), Unsent> {

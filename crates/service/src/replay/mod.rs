@@ -1,6 +1,6 @@
 //! Uploads go to the application: when, as which request, and what its answer makes of them.
 //!
-//! In order: [`application`], [`http1_response`] and [`left_behind`]; `renew`; [`attempt`]; `outcome`; [`worker`] and [`keep_alive`].
+//! In order: [`application`], [`http1_response`] and [`left_behind`]; `remains` and `renew`; [`attempt`]; `outcome`; [`worker`] and [`keep_alive`].
 
 pub mod application;
 pub mod attempt;
@@ -8,6 +8,7 @@ pub mod http1_response;
 pub mod keep_alive;
 pub mod left_behind;
 mod outcome;
+mod remains;
 mod renew;
 pub mod worker;
 

@@ -69,6 +69,8 @@ impl Worker {
         let started = Instant::now();
         let mut next_round = started;
         let mut cleaning = JoinSet::new();
+        let mut checking = JoinSet::new();
+        checking.spawn(attempt::check_lengths(self.replay.clone()));
         while !self.shutdown.is_requested() {
             if Instant::now() >= next_round {
                 self.take_up(next_round == started).await;
@@ -264,6 +266,7 @@ async fn replay_one(replay: &Replay, upload: Upload, mut shutdown: Shutdown) {
             judged(replay, &upload, &answer, passed, digest, not_renewed)
         }
         Attempted::Held(reason) => Change::Hold(reason),
+        Attempted::Damaged(left) => Change::Damaged(left),
         Attempted::Failed(code, detail) => again(replay, &upload, Reason::new(code, detail), None),
         Attempted::Lost(code, detail) => lost(replay, &upload, code, detail),
         Attempted::Abandoned if shutdown.is_requested() => Change::Recover,

@@ -32,6 +32,9 @@ const CHANGES_MAX: usize = 128;
 /// Looks at once. They take turns at one connection, and none waits for a sync, but where a change comes with it.
 const LOOKS_MAX: usize = 64;
 
+/// Uploads whose bodies have become shorter that are looked for at once. Further ones are found before they are replayed.
+const SHORT_MAX: usize = 4096;
+
 /// An upload has changed.
 #[derive(Clone, Copy, Debug)]
 pub struct News {
@@ -456,6 +459,23 @@ impl Store {
             let open = parts.get()?;
             // If the index cannot say, the body counts as used.
             Ok(open.bodies.idle(secs, limit, &|id| matches!(open.index.load(id), Ok(None)))?)
+        };
+        blocking(work).await?
+    }
+
+    /// Received uploads whose bodies `is_short` says to be shorter than they are.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub async fn short(&self, is_short: fn(&dyn Sealed, &Upload) -> bool) -> Result<Vec<UploadId>, StoreError> {
+        let parts = self.parts.clone();
+        let work = move || {
+            let open = parts.get()?;
+            let is_wanted = |id| match (open.index.load(id), open.bodies.open(id)) {
+                (Ok(Some(upload)), Ok(body)) => upload.state == State::Received && is_short(&*body, &upload),
+                _ => false,
+            };
+            Ok(open.bodies.idle(0, SHORT_MAX, &is_wanted)?)
         };
         blocking(work).await?
     }

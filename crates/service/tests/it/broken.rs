@@ -44,6 +44,48 @@ async fn an_interrupted_upload_is_taken_up_despite_unreadable_rows() {
     sidecar.stop().await;
 }
 
+/// The disk has lost some of it. Whoever still has it sends that again.
+#[tokio::test]
+async fn what_a_damaged_body_has_lost_is_missing_again_and_taken_again() {
+    let busy = Upstream::new(|_, _| answer("503 Service Unavailable", "")).await;
+    let sidecar = Sidecar::before(busy.address).await;
+    let mut uploads = Vec::new();
+    for n in 0..4 {
+        let sealed = seal(&ticket(&sidecar).await, &bytes(300_000, n));
+        sealed.is_taken_by(&sidecar).await;
+        uploads.push(sealed);
+    }
+    let dir = sidecar.stop().await.unwrap();
+    let paused = "UPDATE uploads SET paused = 1, next_attempt = NULL WHERE id = ?1";
+    index(dir.path()).execute(paused, [id(&uploads[3])]).unwrap();
+    let body = |n: usize| dir.path().join("bodies").join(&uploads[n].id);
+    let record = |sealed: &Sealed, index| sealed.layout.record(index);
+    let spoilt = record(&uploads[0], 4);
+    let mut sealed = uploads[0].z.clone();
+    sealed[spoilt.start as usize + 9] ^= 1;
+    std::fs::write(body(0), &sealed).unwrap();
+    for n in [1, 3] {
+        let len = record(&uploads[n], 2).start + 77;
+        std::fs::File::options().write(true).open(body(n)).unwrap().set_len(len).unwrap();
+    }
+    std::fs::remove_file(body(2)).unwrap();
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::on(upstream.address, dir.path().to_owned(), |_| {}).await;
+    let firsts =
+        [spoilt.start, record(&uploads[1], 2).start, uploads[2].prelude.len() as u64, record(&uploads[3], 2).start];
+    for (sealed, first) in uploads.iter().zip(firsts) {
+        let status = sidecar.reaches(&sealed.id, "receiving").await;
+        assert_eq!(status["missing"], format!("{first}-{}", sealed.z.len() - 1), "{status}");
+    }
+    assert!(upstream.whole().is_empty(), "nothing of a record that does not open was sent");
+    index(dir.path()).execute("UPDATE uploads SET paused = 0", ()).unwrap();
+    for sealed in &uploads {
+        sealed.is_taken_by(&sidecar).await;
+        sidecar.reaches(&sealed.id, "accepted").await;
+    }
+    sidecar.stop().await;
+}
+
 #[tokio::test]
 async fn a_body_that_cannot_be_deleted_blocks_no_other() {
     let upstream = Upstream::new(|_, _| answer("201 Created", "")).await;
