@@ -49,6 +49,9 @@ const IDEMPOTENCY_DOMAIN: &[u8] = b"\0idempotency";
 /// How long an answer may still take that the application sent before it stopped reading.
 const LINGER: Duration = Duration::from_secs(10);
 
+/// So long an answer is waited for that may be in the socket when its time is over.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// What came of an attempt.
 pub enum Attempted {
     /// The application answered, before or after the gate.
@@ -423,10 +426,15 @@ async fn converse(
         sent = sending => sent,
     };
     match sent {
-        Ok(()) => match tokio::time::timeout(timeout, reading).await {
-            Ok(read) => heard(read),
-            Err(_) => Ended::Broken(Code::UpstreamBroken, format!("no answer within {} s", timeout.as_secs())),
-        },
+        Ok(()) => {
+            let mut read = tokio::time::timeout(timeout, &mut reading).await;
+            if read.is_err() {
+                // Of a process that was stopped, timers run before its sockets are looked at: the answer may be there.
+                read = tokio::time::timeout(GRACE, reading).await;
+            }
+            let late = |_| Ended::Broken(Code::UpstreamBroken, format!("no answer within {} s", timeout.as_secs()));
+            read.map_or_else(late, heard)
+        }
         Err(Unsent::Abandoned) => Ended::Abandoned,
         Err(Unsent::Local(detail)) => Ended::Broken(Code::Internal, detail),
         Err(Unsent::Unreadable(detail)) => Ended::Unreadable(detail),
