@@ -2,11 +2,10 @@
 
 use crate::authority::{Authority, AuthorityError, AuthorityFile};
 use crate::entrusted::{Entrusted, EntrustedHost};
-use crate::guests::{Guests, user_max};
+use crate::guests::{Admitted, CONNECTIONS_MAX, Guests};
 use crate::local::{Local, title};
 use crate::patient::{Patient, PatientConfig, PatientError};
 use crate::proxy::{self, Proxy};
-use crate::shares::Shares;
 use crate::socket::ProgramSocket;
 use crate::socks;
 use crate::tun::{CARRIER_MARK, Carrying, Intakes, Tun, TunConfig, TunError};
@@ -33,9 +32,6 @@ use tokio::time::{sleep, timeout};
 
 /// Where an agent listens unless it is told otherwise.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:4673";
-
-/// Programs' connections at once, at most: each has a descriptor. More wait in the kernel until one has ended. One user has seven eighths of them at most.
-pub const CONNECTIONS_MAX: usize = 4_096;
 
 /// How long a program may say nothing on a new connection. Browsers make some that they may need.
 const SILENT_MAX: Duration = Duration::from_secs(60);
@@ -132,7 +128,8 @@ impl Agent {
         SockRef::from(&listener).listen(BACKLOG).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let multipath = config.ways.len() > 1;
-        let users = [&[geteuid().as_raw(), 0], &config.users[..]].concat();
+        let own = [geteuid().as_raw(), 0];
+        let users = [&own, &config.users[..]].concat();
         let tun = config.tun.as_ref().map(|tun| {
             let relay = config.introduction.addresses.iter().copied().collect();
             Tun::start(tun, &users, relay)
@@ -199,7 +196,7 @@ impl Agent {
             .transpose()?
             .map(Arc::new);
         let proxy = Arc::new(Proxy { dialer: Arc::new(dialer), local, entrusted, authority, patient });
-        let guests = Arc::new(Guests { users, owners: Arc::default() });
+        let guests = Arc::new(Guests::new(own, config.users.clone()));
         Ok(Self { listener, link, proxy, guests, address, runs, tun })
     }
 
@@ -237,7 +234,7 @@ impl Agent {
                 None => pending().await,
             }
         });
-        let (places, shares) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Shares::new(user_max(CONNECTIONS_MAX)));
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let accepted = async {
                 let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
@@ -250,10 +247,10 @@ impl Agent {
                 () = &mut taking => {}
                 accepted = accepted => match accepted {
                     Ok(((program, peer), place)) => {
-                        let (guests, shares, proxy) = (guests.clone(), shares.clone(), proxy.clone());
+                        let (guests, proxy) = (guests.clone(), proxy.clone());
                         programs.spawn(async move {
-                            match guests.admit(peer, address, &shares).await {
-                                Ok(_share) => serve(program, place, [peer, address], guests, proxy).await,
+                            match guests.admit(peer, address).await {
+                                Ok(admitted) => serve(program, place, [peer, address], &guests, admitted, proxy).await,
                                 Err(why) => why.into_iter().for_each(|why| proxy.dialer.connector.say(why)),
                             }
                         });
@@ -277,7 +274,8 @@ async fn serve(
     program: TcpStream,
     place: OwnedSemaphorePermit,
     [peer, address]: [SocketAddr; 2],
-    guests: Arc<Guests>,
+    guests: &Guests,
+    admitted: Admitted,
     proxy: Arc<Proxy>,
 ) {
     let mut first = [0];
@@ -286,7 +284,7 @@ async fn serve(
         // It has closed, or says nothing.
         _ => return,
     }
-    let mut program = ProgramSocket::new(program, [peer, address], guests.owners.clone(), place);
+    let mut program = ProgramSocket::new(program, [peer, address], guests.owners.clone(), admitted, place);
     if first[0] != socks::VERSION {
         return proxy::serve(program, proxy).await;
     }

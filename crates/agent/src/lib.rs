@@ -27,9 +27,10 @@ mod tunnel;
 mod upload;
 mod upstream;
 
-pub use agent::{Agent, AgentConfig, AgentError, CONNECTIONS_MAX, DEFAULT_ADDRESS};
+pub use agent::{Agent, AgentConfig, AgentError, DEFAULT_ADDRESS};
 pub use authority::{AuthorityError, AuthorityFile};
 pub use entrusted::{EntrustedHost, NoHost};
+pub use guests::CONNECTIONS_MAX;
 pub use local::title;
 pub use owner::Owners;
 pub use patient::{NoUrl, PatientConfig, PatientError, PatientUrl};

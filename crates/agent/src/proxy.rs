@@ -12,11 +12,11 @@ use crate::patient::Patient;
 use crate::socket::{ProgramSocket, UnderWay};
 use crate::spoken::http1;
 use crate::tunnel::{Dialer, Dialled};
-use hoop_http::{Body, empty, end_hop};
+use hoop_http::{Body, empty, end_hop, until_gone};
 use hoop_units::UnixTime;
 use http::header::{HeaderMap, TRANSFER_ENCODING};
 use http::uri::Scheme;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 use hyper::service::service_fn;
@@ -193,10 +193,14 @@ impl Proxy {
             async move {
                 match request {
                     Ok(mut request) if request.method() != Method::CONNECT => {
-                        match self::deadline(request.headers_mut()) {
-                            Ok(own) => proxy.pass(request, &to, own.or(deadline), &under_way).await,
-                            Err(()) => no_deadline(),
+                        let Ok(own) = self::deadline(request.headers_mut()) else { return no_deadline() };
+                        if request.version() != Version::HTTP_2 {
+                            return proxy.pass(request, &to, own.or(deadline), &under_way).await;
                         }
+                        // Others of this connection are under way beside it.
+                        let Some(flow) = under_way.another_flow() else { return refused(&to, Failure::TooMany) };
+                        let response = proxy.pass(request, &to, own.or(deadline), &under_way).await;
+                        response.map(|body| until_gone(body, flow))
                     }
                     _ => text(StatusCode::MISDIRECTED_REQUEST, "hoop agent: this connection is to another host\n"),
                 }

@@ -1,18 +1,18 @@
-//! How many connections each user of this machine has, or each machine of a LAN: [`Shares`].
+//! How many connections, flows or uploads each user of this machine has, or each machine of a LAN: [`Shares`].
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// So many at once of each. It knows those that have any, which are no more than there are connections.
+/// So many at once of each. It knows those that have any, which are no more than there are of these.
 #[derive(Debug)]
 pub(crate) struct Shares<K: Copy + Eq + Hash> {
     of_each: usize,
     taken: Mutex<HashMap<K, usize>>,
 }
 
-/// A connection of somebody's. It goes with this.
+/// One of somebody's. It goes with this.
 #[derive(Debug)]
 pub(crate) struct Share<K: Copy + Eq + Hash> {
     shares: Arc<Shares<K>>,
@@ -33,6 +33,17 @@ impl<K: Copy + Eq + Hash> Shares<K> {
         }
         *has += 1;
         Some(Share { shares: self.clone(), whose })
+    }
+}
+
+impl<K: Copy + Eq + Hash> Share<K> {
+    pub(crate) const fn whose(&self) -> K {
+        self.whose
+    }
+
+    /// One more of theirs; none: they have all of their share.
+    pub(crate) fn another(&self) -> Option<Self> {
+        self.shares.take(self.whose)
     }
 }
 

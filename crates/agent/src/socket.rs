@@ -1,6 +1,8 @@
 //! A program's connection: [`ProgramSocket`], and whether the program is still there: [`UnderWay`].
 
+use crate::guests::Admitted;
 use crate::owner::Owners;
+use crate::shares::Share;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
@@ -47,6 +49,8 @@ struct LocalProgram {
     /// Its end, and the other one as it knows it.
     ends: [SocketAddr; 2],
     owners: Arc<Owners>,
+    /// Its user's share, as long as there is the connection, whoever has it by then.
+    admitted: Admitted,
 }
 
 /// How a program has left.
@@ -74,6 +78,16 @@ impl UnderWay {
         self.0.has_ended.load(Ordering::Relaxed)
     }
 
+    /// The program's user, unless it is the agent's own.
+    pub(crate) fn guest(&self) -> Option<u32> {
+        self.0.program.as_ref().and_then(|program| program.admitted.guest())
+    }
+
+    /// The share of a program's user for one more flow beside the connection's; none: that user has all of them.
+    pub(crate) fn another_flow(&self) -> Option<Share<u32>> {
+        self.0.program.as_ref().and_then(|program| program.admitted.another())
+    }
+
     /// Returns when the program has left. One that has said all, and still reads, has not.
     pub(crate) async fn program_left(&self) -> Left {
         loop {
@@ -98,7 +112,7 @@ impl UnderWay {
 
     async fn belongs_to_nobody(&self) -> bool {
         // Of one that is elsewhere nobody knows: it answers what it does not read with a reset.
-        let Some(LocalProgram { ends: [program, ours], owners }) = &self.0.program else { return false };
+        let Some(LocalProgram { ends: [program, ours], owners, .. }) = &self.0.program else { return false };
         matches!(owners.of(*program, *ours).await, Ok(None))
     }
 }
@@ -109,9 +123,10 @@ impl ProgramSocket {
         stream: TcpStream,
         ends: [SocketAddr; 2],
         owners: Arc<Owners>,
+        admitted: Admitted,
         place: OwnedSemaphorePermit,
     ) -> Self {
-        Self::of(stream, Some(LocalProgram { ends, owners }), place)
+        Self::of(stream, Some(LocalProgram { ends, owners, admitted }), place)
     }
 
     /// That of a program on another machine.
@@ -210,6 +225,8 @@ impl AsyncWrite for ProgramSocket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guests::Guests;
+    use rustix::process::geteuid;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
     use tokio::sync::Semaphore;
@@ -221,12 +238,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_connection_has_its_users_share_until_it_is_closed() {
+        let (program, ours) = pair("127.0.0.1:0").await;
+        let ends = [program.local_addr().unwrap(), ours.local_addr().unwrap()];
+        let guests = Guests::new([geteuid().as_raw() + 1; 2], vec![geteuid().as_raw()]);
+        let mut admitted = Vec::new();
+        while let Ok(one) = guests.admit(ends[0], ends[1]).await {
+            admitted.push(one);
+        }
+        let place = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+        let ours = ProgramSocket::new(ours, ends, guests.owners.clone(), admitted.pop().unwrap(), place);
+        let under_way = ours.under_way();
+        assert_eq!(under_way.guest(), Some(geteuid().as_raw()));
+        // As when it becomes a tunnel, and whoever served its requests is done.
+        let tunnel = ours;
+        assert!(under_way.another_flow().is_none() && guests.admit(ends[0], ends[1]).await.is_err());
+        drop((tunnel, under_way));
+        assert!(admitted[0].another().is_some());
+    }
+
+    #[tokio::test]
     async fn what_is_not_all_reads_as_a_reset_and_what_is_as_an_end() {
         for breaks in [true, false] {
             let (mut program, ours) = pair("127.0.0.1:0").await;
             let place = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
             let ends = [program.local_addr().unwrap(), ours.local_addr().unwrap()];
-            let mut ours = ProgramSocket::new(ours, ends, Arc::default(), place);
+            let guests = Guests::new([geteuid().as_raw(); 2], vec![]);
+            let admitted = guests.admit(ends[0], ends[1]).await.unwrap();
+            let mut ours = ProgramSocket::new(ours, ends, guests.owners.clone(), admitted, place);
             ours.write_all(b"half").await.unwrap();
             let mut half = [0; 4];
             program.read_exact(&mut half).await.unwrap();

@@ -86,7 +86,7 @@ pub use options::{
     AckPolicy, DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Network, NetworkStats, Networks, Status,
 };
 pub use park::{ATTACHMENT_MAX, ParkError};
-pub use server::{DeviceKeys, GREETING_MAX, Server, ServerConfig, ServerLimits};
+pub use server::{DeviceKeys, FLOWS_OF_DEVICE, GREETING_MAX, Server, ServerConfig, ServerLimits};
 pub use stream::{FlowMeter, FlowReader, FlowStream, FlowTally, FlowWriter};
 
 /// The example of the README compiles and runs.

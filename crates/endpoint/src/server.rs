@@ -8,7 +8,7 @@ mod parking;
 mod spooler;
 
 pub use attach::GREETING_MAX;
-pub use config::{DeviceKeys, ServerConfig, ServerLimits};
+pub use config::{DeviceKeys, FLOWS_OF_DEVICE, ServerConfig, ServerLimits};
 
 use crate::error::FlowError;
 use crate::flow::{Carried, CarrierId, FlowInner, Owner as _};

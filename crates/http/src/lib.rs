@@ -30,7 +30,7 @@ pub use client::interim::{InterimCount, Stop, Stoppable, is_no_answer, limit_int
 pub use client::location::{is_elsewhere, is_sign_in};
 pub use client::tls;
 pub use hoop_clock::{Clock, Readings};
-pub use message::body::{Body, BodyError, ReadError, empty, full, in_pieces, json, read_limited, streamed};
+pub use message::body::{Body, BodyError, ReadError, empty, full, in_pieces, json, read_limited, streamed, until_gone};
 pub use message::hop_by_hop::{HOP_BY_HOP, UnclearLength, connection_options, end_hop, settle_length};
 pub use message::joined::Joined;
 pub use message::lines::Lines;

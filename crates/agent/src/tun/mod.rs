@@ -25,10 +25,11 @@ pub(crate) use rules::CARRIER_MARK;
 use self::intake::{Intake, Source};
 use self::rules::{Family, INTERFACE, Ports, Rules};
 use crate::destination::Destination;
-use crate::guests::{Guests, user_max};
+use crate::guests::{CONNECTIONS_MAX, Guests};
 use crate::shares::{Share, Shares};
 use crate::socket::ProgramSocket;
 use crate::tunnel::Dialer;
+use hoop_endpoint::FLOWS_OF_DEVICE;
 use hoop_http::Lines;
 use hoop_relay::Link;
 use hoop_units::plain;
@@ -50,14 +51,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 
-/// Connections of programs at once, at most: each has a descriptor. More wait in the kernel until one has ended.
-const CONNECTIONS_MAX: usize = 4_096;
-
-/// Connections of other machines at once, at most. A relay has 1,024 of a device: a quarter is left to the device itself. More wait as well.
-const LAN_MAX: usize = 768;
+/// Connections of other machines at once, at most: of a device's flows a quarter is left to the device itself. More wait as well.
+const LAN_MAX: usize = FLOWS_OF_DEVICE / 4 * 3;
 
 /// Connections of one other machine at once, at most: a browser has less than that. More are reset.
-const MACHINE_MAX: usize = 256;
+const MACHINE_MAX: usize = FLOWS_OF_DEVICE / 4;
 
 /// How often what somebody took away is made again, at most: it is not ours to fight over.
 const MENDS_EVERY: Duration = Duration::from_secs(10);
@@ -207,11 +205,11 @@ impl Tun {
     pub(crate) async fn run(self: Arc<Self>, intakes: Intakes, carrying: Arc<Carrying>) {
         let Intakes { interface, intakes } = intakes;
         let [programs, lan] = [CONNECTIONS_MAX, LAN_MAX].map(|most| Arc::new(Semaphore::new(most)));
-        let shares = (Shares::new(user_max(CONNECTIONS_MAX)), Shares::new(MACHINE_MAX));
+        let machines = Shares::new(MACHINE_MAX);
         let mut working = JoinSet::new();
         for intake in intakes {
             let places = if intake.source == Source::Lan { lan.clone() } else { programs.clone() };
-            working.spawn(take(self.clone(), intake, places, shares.clone(), carrying.clone()));
+            working.spawn(take(self.clone(), intake, places, machines.clone(), carrying.clone()));
         }
         working.spawn(mend(self, interface, carrying));
         while working.join_next().await.is_some() {}
@@ -241,7 +239,7 @@ async fn take(
     tun: Arc<Tun>,
     intake: Intake,
     places: Arc<Semaphore>,
-    (users, machines): (Arc<Shares<u32>>, Arc<Shares<IpAddr>>),
+    machines: Arc<Shares<IpAddr>>,
     carrying: Arc<Carrying>,
 ) {
     static LINES: Lines = Lines::new();
@@ -258,7 +256,7 @@ async fn take(
                     let destination = intake.destination(&stream);
                     tun.note_relay(carrying.link.server_addresses()).await;
                     let origin = match intake.source {
-                        Source::Programs => Some(Origin::Program(users.clone())),
+                        Source::Programs => Some(Origin::Program),
                         Source::Lan => machines.take(peer.ip().to_canonical()).map(Origin::Machine),
                     };
                     match destination.zip(origin) {
@@ -280,8 +278,8 @@ async fn take(
 
 /// Whose a connection is.
 enum Origin {
-    /// A program's of this machine, whose user has a share of these.
-    Program(Arc<Shares<u32>>),
+    /// A program's of this machine.
+    Program,
     /// Another machine's, which has its share.
     Machine(#[allow(dead_code, reason = "it goes with the connection")] Share<IpAddr>),
 }
@@ -296,18 +294,17 @@ async fn carry(
 ) {
     let Carrying { dialer, guests, .. } = &*carrying;
     let [peer, to] = ends;
-    let mut of_user = None;
     let (program, from) = match &origin {
-        Origin::Program(shares) => {
+        Origin::Program => {
             // The rules lead nobody else here. Who is served does not depend on them.
-            match guests.admit(peer, to, shares).await {
-                Ok(share) => of_user = Some(share),
+            let admitted = match guests.admit(peer, to).await {
+                Ok(admitted) => admitted,
                 Err(why) => {
                     why.into_iter().for_each(|why| dialer.connector.say(why));
                     return drop(stream.set_zero_linger());
                 }
-            }
-            (ProgramSocket::new(stream, ends, guests.owners.clone(), place), INTERFACE.to_owned())
+            };
+            (ProgramSocket::new(stream, ends, guests.owners.clone(), admitted, place), INTERFACE.to_owned())
         }
         Origin::Machine(_) => (ProgramSocket::of_machine(stream, place), peer.ip().to_canonical().to_string()),
     };
@@ -317,7 +314,6 @@ async fn carry(
     if let Ok(dialled) = dialer.open_from(&destination, Some(&from)) {
         dialer.carry(program, &under_way, &destination, dialled).await;
     }
-    drop(of_user);
 }
 
 /// Makes the redirection again that somebody has taken away: then packets of TCP come out of the interface. Others do in any case, such as those by which the kernel looks for routers.

@@ -29,12 +29,15 @@ impl DeviceKeys for HashMap<DeviceId, DeviceKey> {
     }
 }
 
+/// Flows of one device that a server has at once, unless it is configured otherwise.
+pub const FLOWS_OF_DEVICE: usize = 1_024;
+
 /// What a server's end may hold. What is beyond is refused with the code in brackets; none of it harms flows that are there.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerLimits {
     /// Flows that are not parked, in all (4, busy). Default 65,536.
     pub flows: usize,
-    /// The same of one device (5, full). Default 1,024.
+    /// The same of one device (5, full). Default [`FLOWS_OF_DEVICE`].
     pub flows_of_device: usize,
     /// Lanes of one carrier that have not said OPEN or RESUME yet; more are not accepted until one has, or [`GREETING_MAX`](crate::GREETING_MAX) has passed. Default 16.
     pub greetings: usize,
@@ -82,7 +85,7 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             flows: 65_536,
-            flows_of_device: 1_024,
+            flows_of_device: FLOWS_OF_DEVICE,
             greetings: 16,
             carriers: 16_384,
             websockets: 16_384,

@@ -67,7 +67,7 @@ where
 }
 
 /// A body that holds `guard` until it has gone, or is given up.
-pub(crate) fn until_gone<G: Send + Unpin + 'static>(body: Body, guard: G) -> Body {
+pub fn until_gone<G: Send + Unpin + 'static>(body: Body, guard: G) -> Body {
     Guarded { body, _guard: guard }.boxed_unsync()
 }
 
