@@ -3,20 +3,21 @@
 //! The program's body goes into a file first. The program gets its answer when a gateway, or the service itself, has all of the upload. The relay has no part in it.
 
 use crate::entrusted::EntrustedHost;
+use crate::guests::user_max;
 use crate::local::text;
 use crate::patient_report::{ListedUpload, PatientListing, PatientStage};
+use crate::shares::{Share, Shares};
 use bytes::Bytes;
 use hoop_client::{
     Client, ClientConfig, Content, Credentials, Event, Outcome, Payload, PushError, PushOptions, TicketsError, Upload,
 };
 use hoop_files::{FolderError, Lock, space};
 use hoop_http::tls::TlsError;
-use hoop_http::{Body, end_hop, full};
+use hoop_http::{Body, BodyError, LeastRate, PacedBody, end_hop, full};
 use hoop_units::{UnixTime, plain};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap, HeaderName};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::HashMap;
@@ -29,7 +30,7 @@ use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt as _;
 use tokio::runtime::{Handle, Runtime};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use url::{Origin, Url};
 
@@ -38,6 +39,9 @@ const TOGETHER_MAX: usize = 8;
 
 /// Uploads to one origin whose bodies come, or wait. More are refused: programs that have left could otherwise fill the disk, and take all descriptors.
 const KEPT_MAX: usize = 64;
+
+/// The least that comes of a body while more of it is waited for: as much as a service asks for by default (`--body-timeout`).
+const PACE: LeastRate = LeastRate { bytes: 64 << 10, within: Duration::from_secs(60) };
 
 /// The threads that hand uploads over: they seal, and wait for the disk.
 const THREADS: usize = 2;
@@ -133,6 +137,7 @@ pub(crate) struct Patient {
     /// Those of each origin, so that one that does not answer keeps nobody waiting for another.
     origins: HashMap<Origin, Places>,
     listing: Arc<PatientListing>,
+    pace: LeastRate,
     /// Where they are handed over: a device's state is on its disk, which may be slow, and no connection waits for that.
     runtime: Option<Runtime>,
 }
@@ -149,12 +154,27 @@ impl Drop for Patient {
 #[derive(Clone)]
 struct Places {
     kept: Arc<Semaphore>,
+    /// Of those, what each user has whose agent this is not.
+    of_guests: Arc<Shares<u32>>,
     sent: Arc<Semaphore>,
 }
 
+/// One of the uploads that an origin may have. It goes with this.
+type KeptPlace = (OwnedSemaphorePermit, Option<Share<u32>>);
+
 impl Places {
     fn new() -> Self {
-        Self { kept: Arc::new(Semaphore::new(KEPT_MAX)), sent: Arc::new(Semaphore::new(TOGETHER_MAX)) }
+        let [kept, sent] = [KEPT_MAX, TOGETHER_MAX].map(|most| Arc::new(Semaphore::new(most)));
+        Self { kept, of_guests: Shares::new(user_max(KEPT_MAX)), sent }
+    }
+
+    /// A place for one more, of this guest's share if it is a guest's.
+    fn take(&self, guest: Option<u32>) -> Option<KeptPlace> {
+        let place = self.kept.clone().try_acquire_owned().ok()?;
+        match guest.map(|guest| self.of_guests.take(guest)) {
+            Some(None) => None,
+            share => Some((place, share.flatten())),
+        }
     }
 }
 
@@ -168,6 +188,8 @@ impl fmt::Debug for Patient {
 enum NotTaken {
     /// The program's body broke off.
     Broken,
+    /// The program's body did not come, or came more slowly than this.
+    Slow(LeastRate),
     /// The origin has too many.
     TooMany,
     /// The disk is full.
@@ -202,7 +224,7 @@ impl Patient {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(THREADS).thread_name("patient").enable_all().build();
         let runtime = Some(runtime.map_err(PatientError::Threads)?);
-        Ok(Self { urls, client, trust_new_gateway, folder, origins, listing, runtime })
+        Ok(Self { urls, client, trust_new_gateway, folder, origins, listing, pace: PACE, runtime })
     }
 
     /// Where a request goes, if it is a patient upload.
@@ -212,17 +234,21 @@ impl Patient {
         (is_upload && self.urls.iter().any(|patient| patient.covers(&url))).then_some(url)
     }
 
-    /// Keeps the body, and hands it over. If the program leaves once its body is whole, the upload goes on.
-    pub(crate) async fn hand_over(
+    /// Keeps the body, and hands it over. If the program leaves once its body is whole, the upload goes on. `guest`: the program's user, unless it is the agent's own.
+    pub(crate) async fn hand_over<B>(
         self: &Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<B>,
         url: Url,
         deadline: Option<UnixTime>,
-    ) -> Response<Body> {
+        guest: Option<u32>,
+    ) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<BodyError>> + Send + Unpin + 'static,
+    {
         let places = self.origins.get(&url.origin()).cloned().unwrap_or_else(Places::new);
-        let Ok(kept_place) = places.kept.clone().try_acquire_owned() else { return refused(&url, &NotTaken::TooMany) };
+        let Some(kept_place) = places.take(guest) else { return refused(&url, &NotTaken::TooMany) };
         let listed = self.listing.add(&url);
-        let kept = match Kept::body(&self.folder, &url, request, &listed).await {
+        let kept = match Kept::body(&self.folder, name(&url), request, self.pace, &listed).await {
             Ok(kept) => kept,
             Err(why) => return refused(&url, &why),
         };
@@ -304,16 +330,22 @@ impl KeptFolder {
 }
 
 impl Kept {
-    /// Writes a request's body down.
-    async fn body(
+    /// Writes a request's body down, as long as it comes at that pace.
+    async fn body<B>(
         among: &Path,
-        url: &Url,
-        request: Request<Incoming>,
+        name: String,
+        request: Request<B>,
+        pace: LeastRate,
         listed: &ListedUpload,
-    ) -> Result<Self, NotTaken> {
-        let announced = http_body::Body::size_hint(request.body()).lower();
-        let (parts, mut body) = request.into_parts();
-        let (parent, name) = (among.to_owned(), name(url));
+    ) -> Result<Self, NotTaken>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
+    {
+        let announced = request.body().size_hint().lower();
+        let (parts, body) = request.into_parts();
+        let mut body = PacedBody::new(body, pace, None);
+        let late = body.late();
+        let parent = among.to_owned();
         let (kept, file) = on_disk(move || {
             has_room(&parent, announced)?;
             let folder = parent.join(hex(hoop_http::Rng.bytes::<8>()));
@@ -332,7 +364,8 @@ impl Kept {
         let mut file = File::from_std(file);
         let mut unlooked = 0;
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|_| NotTaken::Broken)?.into_data() else { continue };
+            let broken = |_| if late.is_late() { NotTaken::Slow(pace) } else { NotTaken::Broken };
+            let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
             unlooked += data.len() as u64;
             if unlooked >= LOOK_EVERY {
                 let parent = among.to_owned();
@@ -422,9 +455,17 @@ fn receipt(outcome: &Outcome) -> Response<Body> {
 fn refused(url: &Url, why: &NotTaken) -> Response<Body> {
     let (status, words) = match why {
         NotTaken::Broken => (StatusCode::BAD_REQUEST, "the request's body broke off".to_owned()),
-        NotTaken::TooMany => {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("{KEPT_MAX} others to the same service are under way"))
-        }
+        NotTaken::Slow(LeastRate { bytes, within }) => (
+            StatusCode::REQUEST_TIMEOUT,
+            format!("less than {} KiB of the request's body came in {} s", bytes >> 10, within.as_secs()),
+        ),
+        NotTaken::TooMany => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "as many others to the same service are under way as may be: {KEPT_MAX}, and {} of a user of --serve-user",
+                user_max(KEPT_MAX)
+            ),
+        ),
         NotTaken::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, "this machine's disk has no room for it".to_owned()),
         NotTaken::Disk(error) if is_full(error) => {
             (StatusCode::INSUFFICIENT_STORAGE, format!("this machine has no room for it: {error}"))
@@ -450,6 +491,56 @@ fn refused(url: &Url, why: &NotTaken) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body::Frame;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+    use tokio::time::timeout;
+
+    const URL: &str = "http://127.0.0.1:9/up";
+
+    /// A patient agent for uploads there, and its folder.
+    fn patient(pace: LeastRate) -> (Arc<Patient>, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let client = ClientConfig { state_dir: Some(folder.path().into()), ..ClientConfig::default() };
+        let config = PatientConfig { urls: vec![URL.parse().unwrap()], client, trust_new_gateway: false };
+        let mut patient = Patient::open(&config, Arc::default()).unwrap();
+        patient.pace = pace;
+        (Arc::new(patient), folder)
+    }
+
+    /// A body of which nothing comes.
+    struct Silent;
+
+    impl http_body::Body for Silent {
+        type Data = Bytes;
+        type Error = BodyError;
+
+        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_does_not_come_is_refused_and_frees_its_place() {
+        let (patient, _folder) = patient(LeastRate { within: Duration::ZERO, ..PACE });
+        let url: Url = URL.parse().unwrap();
+        let handing = patient.hand_over(Request::new(Silent), url.clone(), None, None);
+        let answer = timeout(Duration::from_secs(20), handing).await.expect("it is not waited for");
+        assert_eq!(answer.status(), StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(patient.origins[&url.origin()].kept.available_permits(), KEPT_MAX);
+        assert!(patient.listing.reports().is_empty());
+    }
+
+    #[test]
+    fn a_guest_leaves_an_eighth_of_a_services_uploads_to_the_others() {
+        let places = Places::new();
+        let mut kept: Vec<_> = (0..KEPT_MAX).filter_map(|_| places.take(Some(1_000))).collect();
+        assert_eq!(kept.len(), 56);
+        kept.extend((0..KEPT_MAX).filter_map(|_| places.take(None)));
+        assert_eq!(kept.len(), KEPT_MAX);
+        drop(kept.remove(0));
+        assert!(places.take(Some(1_000)).is_some());
+    }
 
     #[test]
     fn what_tunnels_would_pass_by_is_told_with_what_to_do() {

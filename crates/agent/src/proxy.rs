@@ -111,7 +111,7 @@ impl Proxy {
         });
         under_way.begins();
         if let Some((patient, url)) = patient {
-            let response = patient.hand_over(request, url, deadline).await;
+            let response = patient.hand_over(request, url, deadline, under_way.guest()).await;
             under_way.ends();
             return response;
         }
