@@ -31,7 +31,7 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt as _;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use url::{Origin, Url};
 
 /// Uploads to one origin that are sealed and sent at once. More wait: a gateway takes them one after the other as fast.
@@ -43,7 +43,7 @@ const KEPT_MAX: usize = 64;
 /// The least that comes of a body while more of it is waited for: as much as a service asks for by default (`--body-timeout`).
 const PACE: LeastRate = LeastRate { bytes: 64 << 10, within: Duration::from_secs(60) };
 
-/// The threads that hand uploads over: they seal, and wait for the disk.
+/// The threads that keep uploads and hand them over: they seal, and wait for the disk.
 const THREADS: usize = 2;
 
 /// What the file system keeps free: as much as a relay's.
@@ -138,7 +138,7 @@ pub(crate) struct Patient {
     origins: HashMap<Origin, Places>,
     listing: Arc<PatientListing>,
     pace: LeastRate,
-    /// Where they are handed over: a device's state is on its disk, which may be slow, and no connection waits for that.
+    /// Where they are kept and handed over: a device's state is on its disk, which may be slow, and no connection waits for that, nor for a thread that does.
     runtime: Option<Runtime>,
 }
 
@@ -247,13 +247,12 @@ impl Patient {
     {
         let places = self.origins.get(&url.origin()).cloned().unwrap_or_else(Places::new);
         let Some(kept_place) = places.take(guest) else { return refused(&url, &NotTaken::TooMany) };
-        let listed = self.listing.add(&url);
-        let kept = match Kept::body(&self.folder, name(&url), request, self.pace, &listed).await {
+        let Some(runtime) = &self.runtime else { return refused(&url, &NotTaken::Internal) };
+        let (kept, listed) = match self.keep(runtime.handle(), &url, request).await {
             Ok(kept) => kept,
             Err(why) => return refused(&url, &why),
         };
         let (patient, to) = (self.clone(), url.clone());
-        let Some(runtime) = &self.runtime else { return refused(&url, &NotTaken::Internal) };
         let handing = runtime.spawn(async move {
             listed.is(PatientStage::Waiting);
             let place = places.sent.acquire_owned().await;
@@ -295,6 +294,18 @@ impl Patient {
             Err(_) => refused(&url, &NotTaken::Internal),
         }
     }
+
+    /// Keeps a body, on threads of these uploads alone. Dropped, as when the program has left, it keeps nothing.
+    async fn keep<B>(&self, runtime: &Handle, url: &Url, request: Request<B>) -> Result<(Kept, ListedUpload), NotTaken>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<BodyError>> + Send + Unpin + 'static,
+    {
+        let (among, name, pace, listed) = (self.folder.clone(), name(url), self.pace, self.listing.add(url));
+        let mut keeping = JoinSet::new();
+        let kept = async move { Kept::body(&among, name, request, pace, &listed).await.map(|kept| (kept, listed)) };
+        keeping.spawn_on(kept, runtime);
+        keeping.join_next().await.and_then(Result::ok).unwrap_or(Err(NotTaken::Internal))
+    }
 }
 
 /// The name of the file that is locked as long as a folder is in use.
@@ -309,23 +320,20 @@ struct Kept {
 }
 
 /// The folder of a body. It goes with this, with all that is in it.
-struct KeptFolder(Option<(PathBuf, Lock)>);
+struct KeptFolder {
+    folder: Option<(PathBuf, Lock)>,
+    /// That of these uploads, wherever this is dropped.
+    runtime: Handle,
+}
 
 impl KeptFolder {
     /// Removes it, which may take as long as the disk takes. What is left when the agent ends goes with the next.
     fn remove(&mut self) -> Option<JoinHandle<()>> {
-        let (folder, lock) = self.0.take()?;
-        let remove = move || {
+        let (folder, lock) = self.folder.take()?;
+        Some(self.runtime.spawn_blocking(move || {
             let _ = std::fs::remove_dir_all(folder);
             drop(lock);
-        };
-        match Handle::try_current() {
-            Ok(runtime) => Some(runtime.spawn_blocking(remove)),
-            Err(_) => {
-                remove();
-                None
-            }
-        }
+        }))
     }
 }
 
@@ -345,7 +353,7 @@ impl Kept {
         let (parts, body) = request.into_parts();
         let mut body = PacedBody::new(body, pace, None);
         let late = body.late();
-        let parent = among.to_owned();
+        let (parent, runtime) = (among.to_owned(), Handle::current());
         let (kept, file) = on_disk(move || {
             has_room(&parent, announced)?;
             let folder = parent.join(hex(hoop_http::Rng.bytes::<8>()));
@@ -355,7 +363,7 @@ impl Kept {
                 NotTaken::Disk(io::Error::other(error))
             })?;
             let file = folder.join(name);
-            let folder = KeptFolder(Some((folder, lock)));
+            let folder = KeptFolder { folder: Some((folder, lock)), runtime };
             let kept = Self { method: parts.method, headers: parts.headers, file, folder };
             let file = hoop_files::create(&kept.file).map_err(NotTaken::Disk)?;
             Ok((kept, file))
@@ -492,8 +500,11 @@ fn refused(url: &Url, why: &NotTaken) -> Response<Body> {
 mod tests {
     use super::*;
     use http_body::Frame;
+    use http_body_util::Full;
     use std::pin::Pin;
+    use std::sync::mpsc;
     use std::task::{Context, Poll};
+    use tokio::runtime::Builder;
     use tokio::time::timeout;
 
     const URL: &str = "http://127.0.0.1:9/up";
@@ -540,6 +551,24 @@ mod tests {
         assert_eq!(kept.len(), KEPT_MAX);
         drop(kept.remove(0));
         assert!(places.take(Some(1_000)).is_some());
+    }
+
+    #[test]
+    fn a_body_is_kept_while_all_other_threads_wait_for_the_disk() {
+        let others = Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+        others.block_on(async {
+            let (_disk, waits) = mpsc::channel::<()>();
+            tokio::task::spawn_blocking(move || waits.recv());
+            let (patient, _folder) = patient(PACE);
+            let (url, runtime) = (URL.parse().unwrap(), patient.runtime.as_ref().unwrap().handle());
+            let request = Request::new(Full::new(Bytes::from_static(b"hello")));
+            let keeping = timeout(Duration::from_secs(20), patient.keep(runtime, &url, request));
+            let Ok((kept, _listed)) = keeping.await.expect("it needs none of them") else { panic!("it is kept") };
+            assert_eq!(std::fs::read(&kept.file).unwrap(), b"hello");
+            let folder = kept.file.parent().unwrap().to_owned();
+            timeout(Duration::from_secs(20), kept.remove()).await.expect("nor does its end");
+            assert!(!folder.exists());
+        });
     }
 
     #[test]
