@@ -112,7 +112,7 @@ impl Kept {
             tracing::info!(before = %keeper.now(), now = %next.now(), "the time was set");
             tell(&keeper, next);
             // What a service has said meanwhile, the next one says again.
-            *keeper = next.clone();
+            *keeper = Timekeeper::clone(next);
         }
         drop(looks);
         let since = self.readings.mono().since(*self.saved.lock());
@@ -133,11 +133,11 @@ impl Kept {
     ///
     /// # Errors
     /// What there would be if the time is to be set, which takes a file that is written before.
-    fn observe(&self) -> Result<MutexGuard<'_, Timekeeper>, Timekeeper> {
+    fn observe(&self) -> Result<MutexGuard<'_, Timekeeper>, Box<Timekeeper>> {
         let mut keeper = self.keeper.lock();
         let mut next = keeper.clone();
         if next.observe(self.readings.read()) && self.path.is_some() {
-            return Err(next);
+            return Err(Box::new(next));
         }
         tell(&keeper, &next);
         *keeper = next;
