@@ -30,7 +30,8 @@ thread_local! {
     static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The builder of a client that trusts these roots, as by [`ConfigBuilder::with_root_certificates`], within the limits of [this module](self).
+/// The builder of a client that trusts these roots, as by [`ConfigBuilder::with_root_certificates`]. A server may send four certificates besides its own, and eight
+/// signatures of them are verified. Beyond that the handshake fails.
 pub fn trusting(
     builder: ConfigBuilder<ClientConfig, WantsVerifier>,
     roots: RootCertStore,
