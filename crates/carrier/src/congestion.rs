@@ -67,6 +67,7 @@ impl Controller for Sending {
         let is_reduced = left < 1.0 && self.cubic.reduce(now, sent, left);
         if is_persistent_congestion {
             self.cubic.collapse();
+            self.losses.forget();
         }
         if is_reduced || is_persistent_congestion {
             // How much the larger window was used says nothing of the smaller one.

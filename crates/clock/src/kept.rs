@@ -104,7 +104,7 @@ impl Kept {
 
     pub fn look(&self, last: bool) {
         // One at a time: a time that was set is written before another is.
-        let looks = self.looks.lock();
+        let _looks = self.looks.lock();
         let set = self.observe().err();
         if let Some(next) = &set {
             self.write(&next.saved(&self.boot));
@@ -114,7 +114,6 @@ impl Kept {
             // What a service has said meanwhile, the next one says again.
             *keeper = Timekeeper::clone(next);
         }
-        drop(looks);
         let since = self.readings.mono().since(*self.saved.lock());
         if set.is_none() && (last || since >= SAVE) {
             let saved = self.passed().saved(&self.boot);

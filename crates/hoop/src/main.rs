@@ -54,8 +54,9 @@ fn main() {
     let code = match ended {
         Ok(exit) => exit,
         Err(failure) => {
-            base::terminal::finish_log();
-            eprint!("{failure}");
+            if base::terminal::finish_log() {
+                eprint!("{failure}");
+            }
             failure.exit
         }
     };

@@ -225,7 +225,7 @@ pub fn announce(address: SocketAddr, tls: bool, as_json: bool) {
 /// The same, of a server that goes on to change the machine's network, and keeps what that takes ([`run_flows_with_powers`]).
 pub fn announce_with_powers(address: SocketAddr, tls: bool, as_json: bool) {
     let url = format!("{}://{address}", if tls { "https" } else { "http" });
-    terminal::finish_log();
+    let _ = terminal::finish_log();
     match as_json {
         true => println!("{}", json!({"listening": url})),
         false => println!("listening on {url}"),
@@ -238,7 +238,7 @@ pub fn announce_with_powers(address: SocketAddr, tls: bool, as_json: bool) {
 #[cfg(feature = "flow")]
 pub fn announce_flows(address: SocketAddr, as_json: bool) {
     give_up_ports();
-    terminal::finish_log();
+    let _ = terminal::finish_log();
     match as_json {
         true => println!("{}", json!({"listening": address.to_string()})),
         false => println!("listening on {address}, UDP and TCP"),

@@ -175,6 +175,8 @@ pub struct Index {
     db: Connection,
     rules: Rules,
     journal: Journal,
+    /// Whether what SQLite's log said as this was opened is in the database, and on disk.
+    is_checkpointed: bool,
     health: Arc<Health>,
     /// Commits that were refused, for tests.
     #[cfg(test)]
@@ -316,10 +318,13 @@ impl Index {
             db,
             rules,
             journal,
+            is_checkpointed: false,
             health: Arc::default(),
             #[cfg(test)]
             refused: Arc::default(),
         };
+        // On a disk that is full now, before the first commit.
+        let _ = index.checkpoint();
         let committed = index.db.query_row("SELECT epoch FROM room", [], |row| row.get::<_, i64>(0))?.unsigned_abs();
         index.journal.begin(committed + 1);
         index.journal.load()?;
@@ -363,6 +368,16 @@ impl Index {
         repeated.inspect_err(|_| _ = self.execute("ROLLBACK"))
     }
 
+    /// Puts what SQLite's log says into the database, and on disk, once for each opening. Where a process before this one could not sync, its log may be in memory alone, and
+    /// SQLite would go on behind that.
+    fn checkpoint(&mut self) -> Result<(), StoreError> {
+        if !self.is_checkpointed {
+            self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+            self.is_checkpointed = true;
+        }
+        Ok(())
+    }
+
     /// Commits what is open, and begins the journal anew.
     ///
     /// # Errors
@@ -370,6 +385,14 @@ impl Index {
     pub fn flush(&mut self) -> Result<(), StoreError> {
         if self.db.is_autocommit() && self.journal.is_empty() && !self.health.is_doubtful() {
             return Ok(());
+        }
+        if !self.is_checkpointed {
+            // No transaction may be open meanwhile. What was in one is in the journal.
+            self.roll_back();
+            if let Err(error) = self.checkpoint() {
+                self.fails(true);
+                return Err(error);
+            }
         }
         self.open_transaction()?;
         let epoch = self.journal.epoch();
@@ -383,13 +406,18 @@ impl Index {
             }
             Err(error) => {
                 // What a commit has written last makes it one, and that did not fit.
-                self.health.doubts(error.sqlite_error_code() != Some(ErrorCode::DiskFull));
-                self.health.failures.fetch_add(1, Ordering::AcqRel);
-                self.journal.close();
-                self.undo();
+                self.fails(error.sqlite_error_code() != Some(ErrorCode::DiskFull));
                 Err(error.into())
             }
         }
+    }
+
+    /// A commit has failed; `doubts`: and may be recorded all the same.
+    fn fails(&mut self, doubts: bool) {
+        self.health.doubts(doubts);
+        self.health.failures.fetch_add(1, Ordering::AcqRel);
+        self.journal.close();
+        self.undo();
     }
 
     /// After an error SQLite may have taken the open transaction back, so that it shows what was.
@@ -409,12 +437,16 @@ impl Index {
 
     /// After a transaction that failed: all that the journal has is repeated in another.
     fn undo(&mut self) {
+        self.roll_back();
+        // If that fails as well, the next change tries again.
+        let _ = self.open_transaction();
+    }
+
+    fn roll_back(&self) {
         if !self.db.is_autocommit() {
             let _ = self.execute("ROLLBACK");
         }
         self.rules.ripened.set(None);
-        // If that fails as well, the next change tries again.
-        let _ = self.open_transaction();
     }
 
     /// How its disk does.
@@ -1363,6 +1395,24 @@ mod tests {
         record_one(&mut next, 4);
         let only_the_new = [None, None, None, None, Some(State::Stored)];
         assert_eq!((states(&next), after_a_kill(&copy)), (only_the_new.into(), only_the_new.into()));
+    }
+
+    /// A sync that failed leaves it in memory alone, as far as anybody knows: what is recorded behind it would go with it.
+    #[test]
+    fn what_the_log_has_is_in_the_database_once_the_index_is_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut index = open(&folder);
+        (0..4).for_each(|number| record_one(&mut index, number));
+        index.flush().unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["index.db", "index.db-wal", "journal"] {
+            std::fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+        }
+        let next = open(&copy);
+        let without_a_log = tempfile::tempdir().unwrap();
+        std::fs::copy(copy.path().join("index.db"), without_a_log.path().join("index.db")).unwrap();
+        assert_eq!(states(&open(&without_a_log))[..4], [Some(State::Stored); 4]);
+        drop(next);
     }
 
     #[test]

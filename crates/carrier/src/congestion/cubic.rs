@@ -14,6 +14,9 @@ const C: f64 = 0.4;
 /// How much of a window may be added within a round trip (§4.4).
 const TARGET_MAX: f64 = 1.5;
 
+/// Without an acknowledgement for so many round trips, a window was not used.
+const REST_ROUNDS: u32 = 2;
+
 /// The fewest packets of a window (RFC 9002 §7.2).
 const PACKETS_MIN: f64 = 2.0;
 
@@ -98,15 +101,16 @@ impl Cubic {
             return;
         }
         let window = self.window;
-        let epoch =
-            self.epoch.get_or_insert(Epoch { begun: now, last: now, until_most: 0.0, reno: window, before: window });
-        if epoch.until_most == 0.0 && self.most < window {
-            self.most = window;
-        }
+        let most = &mut self.most;
+        let epoch = self.epoch.get_or_insert_with(|| {
+            *most = window;
+            Epoch { begun: now, last: now, until_most: 0.0, reno: window, before: window }
+        });
         let since_last = now.saturating_duration_since(epoch.last);
         epoch.last = now;
+        // Of a rest nobody hears before it is over.
+        epoch.begun += if is_used { since_last.saturating_sub(round_trip * REST_ROUNDS) } else { since_last };
         if !is_used {
-            epoch.begun += since_last;
             return;
         }
         let share = bytes as f64 / window;
@@ -128,6 +132,7 @@ impl Cubic {
         // Fast convergence (§4.7).
         self.most = if before < self.most { before * (1.0 + left) / 2.0 } else { before };
         self.window = (before * left).max(self.least());
+        self.most = self.most.max(self.window);
         self.threshold = self.window;
         let until_most = (((self.most - self.window) / self.packet).max(0.0) / C).cbrt();
         self.epoch = Some(Epoch { begun: now, last: now, until_most, reno: self.window, before });
@@ -212,6 +217,32 @@ mod tests {
         assert_eq!(other.window(), 700_000);
         grow(&mut other, late, ROUND_TRIP, 1.0);
         assert!(other.window().abs_diff(cubic.window()) < 2_000, "{} {}", other.window(), cubic.window());
+    }
+
+    #[test]
+    fn a_rest_in_which_nothing_is_heard_does_not_count() {
+        let (mut cubic, now) = reduced(1_000, BETA);
+        let mut other = cubic;
+        let now = now + Duration::from_micros(1);
+        let end = grow(&mut cubic, now, ROUND_TRIP, 1.0);
+        grow(&mut cubic, end, ROUND_TRIP, 1.0);
+        let end = grow(&mut other, now, ROUND_TRIP, 1.0);
+        grow(&mut other, end + Duration::from_secs(30), ROUND_TRIP, 1.0);
+        // Two round trips of the rest count, as nobody knows that they were one.
+        assert!(other.window() - cubic.window() < 20_000, "{} {}", other.window(), cubic.window());
+    }
+
+    #[test]
+    fn after_a_long_silence_it_grows_along_the_curve_from_where_slow_start_ended() {
+        let (mut cubic, now) = reduced(1_000, BETA);
+        cubic.collapse();
+        let now = grow(&mut cubic, now, ROUND_TRIP, 0.9);
+        assert!(!cubic.is_slow_start(), "{}", cubic.window());
+        let before = cubic.window();
+        // 0.4 * 5^3 packets, and what a round trip adds.
+        grow(&mut cubic, now, ROUND_TRIP, 5.0);
+        let grown = cubic.window() - before;
+        assert!((40_000..70_000).contains(&grown), "{grown}");
     }
 
     #[test]

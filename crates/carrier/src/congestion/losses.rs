@@ -62,6 +62,11 @@ impl Losses {
         self.count(bytes, bytes);
     }
 
+    /// What was lost before says nothing of the path any more.
+    pub(super) const fn forget(&mut self) {
+        (self.sent, self.lost) = (0, 0);
+    }
+
     const fn count(&mut self, sent: u64, lost: u64) {
         (self.sent, self.lost) = (self.sent.saturating_add(sent), self.lost.saturating_add(lost));
         while self.sent >= 2 * LATELY {

@@ -8,7 +8,7 @@ use hoop_units::plain;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tracing_subscriber::fmt::MakeWriter;
@@ -81,11 +81,9 @@ pub fn write_log_apart(begins: fn()) {
     APART.get_or_init(|| Apart::begin(io::stderr(), begins));
 }
 
-/// Waits until what waits of the log is written: what is said next comes after it.
-pub fn finish_log() {
-    if let Some(apart) = APART.get() {
-        apart.finish(FINISH);
-    }
+/// Waits until what waits of the log is written: what is said next comes after it. Whether it is: else nobody reads the standard error stream, and who writes there waits.
+pub fn finish_log() -> bool {
+    APART.get().is_none_or(|apart| apart.finish(FINISH))
 }
 
 /// Ends the process once what waits of the log is written.
@@ -135,11 +133,11 @@ impl Apart {
         }
     }
 
-    fn finish(&self, within: Duration) {
+    fn finish(&self, within: Duration) -> bool {
         let (mark, written) = mpsc::channel();
-        if self.lines.send(Line::Mark(mark)).is_ok() {
-            let _ = written.recv_timeout(within);
-        }
+        // The mark is dropped once it is reached, or has nobody to reach it.
+        let _ = self.lines.send(Line::Mark(mark));
+        written.recv_timeout(within) != Err(RecvTimeoutError::Timeout)
     }
 }
 
@@ -152,7 +150,9 @@ fn write_lines(mut out: impl Write, lines: &Receiver<Line>, waiting: &AtomicUsiz
             }
             Line::Mark(mark) => drop(mark),
         }
-        let lines = lost.swap(0, Ordering::Relaxed);
+        // That takes room itself.
+        let has_room = waiting.load(Ordering::Relaxed) < WAITING_MAX / 2;
+        let lines = if has_room { lost.swap(0, Ordering::Relaxed) } else { 0 };
         if lines > 0 {
             tracing::warn!(lines, "lines of this log are lost, since nobody read it for a while");
         }
@@ -206,10 +206,10 @@ mod tests {
         (0..1_000).for_each(|_| apart.take(line.clone()));
         assert_eq!(apart.lost.load(Ordering::Relaxed), 1_000 - 256);
         assert_eq!(apart.waiting.load(Ordering::Relaxed), WAITING_MAX);
-        apart.finish(Duration::from_millis(1));
+        assert!(!apart.finish(Duration::from_millis(1)));
         (0..256).for_each(|_| let_through.send(()).unwrap());
         assert_eq!(came.iter().take(256).filter(|came| *came == line).count(), 256, "what was taken is written");
-        apart.finish(Duration::from_secs(60));
+        assert!(apart.finish(Duration::from_secs(60)));
         assert_eq!((apart.lost.load(Ordering::Relaxed), apart.waiting.load(Ordering::Relaxed)), (0, 0));
     }
 

@@ -49,7 +49,20 @@ impl World {
         push.kill().unwrap();
         push.wait().unwrap();
         breaker.shut();
-        id.expect("it is remembered")
+        let id = id.expect("it is remembered");
+        self.has_kept_some(&id);
+        id
+    }
+
+    /// Waits until the gateway has noticed that the sender is gone, and recorded what came.
+    fn has_kept_some(&self, id: &str) {
+        let url = format!("{}/offload/{id}", self.gateway.url);
+        common::eventually("some of it is kept", || {
+            let head = common::curl(&["-I", &url]).out.to_lowercase();
+            let (_, missing) = head.split_once("hoop-missing: ")?;
+            let begins: usize = missing.split_once('-')?.0.parse().ok()?;
+            (begins > 1_000_000).then_some(())
+        });
     }
 }
 

@@ -15,7 +15,7 @@
 
 use super::Replay;
 use crate::context::Context;
-use crate::model::{Change, Credentials, Reason, Upload};
+use crate::model::{Change, Credentials, Reason, State, Upload};
 use crate::policy::admit::{self, Admission};
 use crate::policy::csrf::edit::Edits;
 use crate::policy::csrf::find::{self, Form, Piece, WINDOW};
@@ -110,7 +110,11 @@ pub async fn attempt(replay: &Replay, upload: &Upload, shutdown: &Shutdown) -> A
             Attempted::Answered { answer, passed, digest: Unfinished(request), not_renewed }
         }
         // All is read before the gate.
-        Ended::Unreadable(detail) => unreadable(replay, upload, detail).await,
+        Ended::Unreadable(detail) => {
+            // The application need not wait for that.
+            drop(stream);
+            unreadable(replay, upload, detail).await
+        }
         Ended::Broken(_, detail) if passed => Attempted::Lost(Code::AnswerLost, detail),
         Ended::Broken(code, detail) => Attempted::Failed(code, detail),
         Ended::Abandoned => Attempted::Abandoned,
@@ -123,13 +127,23 @@ pub async fn check_lengths(replay: Arc<Replay>) {
     let short = short.inspect_err(|error| tracing::error!(%error, "the bodies could not be looked through"));
     for id in short.unwrap_or_default() {
         let Ok(Some(upload)) = replay.context.store.load(id).await else { continue };
+        if upload.state != State::Received {
+            // It was found to be damaged meanwhile.
+            continue;
+        }
         let detail = "its body is shorter than it was".to_owned();
         if let Attempted::Damaged(left) = unreadable(&replay, &upload, detail).await
+            && matches!(replay.context.store.load(id).await, Ok(Some(now)) if is_the_same(&now, &upload))
             && let Err(error) = replay.context.note(id, Change::Damaged(left)).await
         {
             tracing::error!(%id, %error, "a damaged upload could not be noted");
         }
     }
+}
+
+/// Whether nothing has happened to an upload in between.
+fn is_the_same(now: &Upload, then: &Upload) -> bool {
+    (now.state, now.attempts, now.updated) == (then.state, then.attempts, then.updated)
 }
 
 /// What to make of an upload that cannot be read. What its body has lost is missing again; else a disk may fail just now.

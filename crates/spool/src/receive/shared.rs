@@ -153,7 +153,7 @@ impl Shared {
     /// Each would keep it from others for as long again.
     pub fn settle_since(&self, failures: u64) -> Result<(), StoreError> {
         let mut index = self.index();
-        if self.health.failures() > failures {
+        if self.health.failures() > failures && self.health.is_doubtful() {
             return Err(io::Error::other("the disk has just failed").into());
         }
         index.settle()?;

@@ -228,21 +228,21 @@ mod tests {
         let (_dir, index) = index();
         let busy = index.lock();
         let outcomes = std::thread::scope(|scope| {
-            let make = |n: u8, fails: bool| {
-                let (index, before) = (&index, index.queue().waiting.len());
+            let make = |n: u8, fails: bool, waiting: usize| {
+                let index = &index;
                 let made = scope.spawn(move || {
                     index.in_group(move |transaction| {
                         transaction.execute("INSERT INTO closed VALUES (?1)", [n])?;
                         if fails { Err(StoreError::Damaged("on purpose")) } else { Ok(n) }
                     })
                 });
-                // One after another; the first leads, and waits no longer.
-                while index.queue().waiting.len() <= before && !(before == 0 && index.queue().leading) {
+                // One after another; the first leads, and is no longer in the queue then.
+                while !index.queue().leading || index.queue().waiting.len() != waiting {
                     std::thread::yield_now();
                 }
                 made
             };
-            let made = [(1, false), (2, true), (3, false)].map(|(n, fails)| make(n, fails));
+            let made = [(1, false, 0), (2, true, 1), (3, false, 2)].map(|(n, fails, waiting)| make(n, fails, waiting));
             drop(busy);
             made.map(|made| made.join().unwrap().ok())
         });
